@@ -1,0 +1,73 @@
+# Everything here needs make and Python 3.11 or later, and makes the rest itself: `make help`.
+#   PYTHON=/path/to/python3.12   the interpreter that .venv is made from (else the first good python3.x on the PATH)
+#   ARGS='-k version'            handed on to demo, test, test-full, bench and mutants
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?=
+ARGS ?=
+UV_VERSION := 0.13.9
+
+BIN := .venv/bin
+CODE := $(wildcard src tests benchmarks tools)
+DEMO_WHEELS := $(CURDIR)/.cache/demo-wheels
+PYTEST := SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/python -m pytest
+
+.PHONY: help demo test test-full check format bench mutants lock clean venv demo-wheels
+
+help: ## list the targets
+	@echo "Satchel: make TARGET [ARGS='…'] [PYTHON=/path/to/python3]"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: venv demo-wheels ## play the demo: an agent repairs a Flask project, is killed, and goes on (no network at play time)
+	@SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/satchel demo $(ARGS)
+
+test: venv demo-wheels ## run the tests, without those marked `full`
+	@echo "==> tests, two processes, without those marked full"
+	@$(PYTEST) -n 2 --dist loadgroup -m "not full" $(ARGS)
+
+test-full: venv demo-wheels ## run all tests, also those marked `full`
+	@echo "==> all tests, two processes"
+	@$(PYTEST) -n 2 --dist loadgroup $(ARGS)
+
+check: venv ## format, lint, types, floors, links, examples of the docs: what a commit must pass
+	@echo "==> ruff format --check"
+	@$(BIN)/ruff format --check $(CODE)
+	@echo "==> ruff check"
+	@$(BIN)/ruff check $(CODE)
+	@echo "==> mypy --strict"
+	@$(BIN)/mypy --strict $(CODE)
+	@echo "==> floors: imports go down only"
+	@$(BIN)/python -m tools.check_floors
+	@echo "==> links in the docs"
+	@$(BIN)/python -m tools.check_links
+	@echo "==> examples in the docs"
+	@$(PYTEST) -q tests/test_docs.py
+
+format: venv ## format the code and repair what the linter can repair
+	@$(BIN)/ruff check --fix-only --quiet $(CODE)
+	@$(BIN)/ruff format $(CODE)
+
+bench: venv ## run the benchmarks behind the numbers in the docs
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+mutants: venv ## break the code in small ways and see that a test notices each
+	@$(BIN)/python -m tools.mutants $(ARGS)
+
+lock: ## pin all dependencies anew in requirements/*.lock
+	@PYTHON="$(PYTHON)" tools/lock.sh $(UV_VERSION)
+
+clean: ## remove all that these targets made: .venv, .cache, dist, compiled files
+	@echo "==> removing .venv, .cache, dist and compiled files"
+	@rm -rf .venv .cache .hypothesis .ruff_cache .mypy_cache .pytest_cache dist build
+	@find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The scripts compare what is there with what is wanted, and return at once when nothing changed.
+venv:
+	@PYTHON="$(PYTHON)" tools/venv.sh
+
+demo-wheels: venv
+	@tools/demo_wheels.sh

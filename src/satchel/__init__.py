@@ -1,0 +1,117 @@
+"""Satchel keeps what a multi-turn agent must not lose: the session."""
+
+from satchel.commit import OpenStore
+from satchel.context import Context
+from satchel.domain.event import Event
+from satchel.domain.limits import Limits
+from satchel.domain.memory import WorkingMemory
+from satchel.domain.message import Message
+from satchel.domain.page import Page
+from satchel.domain.policy import Policy
+from satchel.domain.principal import Principal
+from satchel.domain.run import Attempt, Run, RunError, Usage
+from satchel.domain.session import Session
+from satchel.domain.tool_call import ToolCall
+from satchel.engine import Engine, RunContext, ToolUse
+from satchel.errors import (
+    Conflict,
+    IdempotencyMismatch,
+    IllegalTransition,
+    InvalidCursor,
+    InvalidInput,
+    LimitExceeded,
+    MessageNotFound,
+    NotAllowed,
+    NotFound,
+    OutcomeUnknown,
+    QueueFull,
+    RestoreRefused,
+    RunActive,
+    RunFenced,
+    RunNotFound,
+    SatchelError,
+    SchemaMismatch,
+    SessionClosed,
+    SessionDeleted,
+    SessionExists,
+    SessionExpired,
+    SessionNotActive,
+    SessionNotFound,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreMisused,
+    StoreUnavailable,
+    ToolCallEnded,
+    ToolCallNotFound,
+    ToolCallOpen,
+    Unauthenticated,
+    VersionConflict,
+    VersionRequired,
+)
+from satchel.opening import open
+from satchel.runs import RunManager
+from satchel.sessions import SessionManager
+from satchel.sweeper import Sweeper, SweepReport
+from satchel.transfer import Imported
+
+__all__ = [
+    "Attempt",
+    "Conflict",
+    "Context",
+    "Engine",
+    "Event",
+    "IdempotencyMismatch",
+    "IllegalTransition",
+    "Imported",
+    "InvalidCursor",
+    "InvalidInput",
+    "LimitExceeded",
+    "Limits",
+    "Message",
+    "MessageNotFound",
+    "NotAllowed",
+    "NotFound",
+    "OpenStore",
+    "OutcomeUnknown",
+    "Page",
+    "Policy",
+    "Principal",
+    "QueueFull",
+    "RestoreRefused",
+    "Run",
+    "RunActive",
+    "RunContext",
+    "RunError",
+    "RunFenced",
+    "RunManager",
+    "RunNotFound",
+    "SatchelError",
+    "SchemaMismatch",
+    "Session",
+    "SessionClosed",
+    "SessionDeleted",
+    "SessionExists",
+    "SessionExpired",
+    "SessionManager",
+    "SessionNotActive",
+    "SessionNotFound",
+    "StoreBusy",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreMisused",
+    "StoreUnavailable",
+    "SweepReport",
+    "Sweeper",
+    "ToolCall",
+    "ToolCallEnded",
+    "ToolCallNotFound",
+    "ToolCallOpen",
+    "ToolUse",
+    "Unauthenticated",
+    "Usage",
+    "VersionConflict",
+    "VersionRequired",
+    "WorkingMemory",
+    "open",
+]

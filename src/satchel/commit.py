@@ -1,0 +1,335 @@
+"""Group commit: decisions that wait at the same time share one commit of the store.
+
+One committer per open store, shared by all its managers. Decisions on one session are decided one after another in
+memory and folded into one change. Whatever is answered without a commit was decided on a record read after the call
+began, and is answered only after the decisions before it in its batch are committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from satchel.domain.decisions.decision import Decision
+from satchel.domain.event import Event
+from satchel.domain.idempotency import Answer, IdempotencyRecord
+from satchel.domain.ids import SessionRef
+from satchel.domain.limits import DEFAULT_LIMITS, Limits
+from satchel.domain.policy import DEFAULT_POLICY, SessionPolicy
+from satchel.domain.record import SessionRecord
+from satchel.domain.rights import may_see
+from satchel.domain.run import RunRow, stored_run
+from satchel.domain.state import Clock, Effect, SessionState, Want, merge_wants
+from satchel.domain.tool_call import CallRow
+from satchel.domain.upkeep import settle
+from satchel.errors import OutcomeUnknown, SatchelError, StoreBusy, StoreMisused, StoreUnavailable
+from satchel.store import Change, Loaded, Outcome, Store
+
+V = TypeVar("V")
+
+BATCH_DECISIONS = 256
+BATCH_BYTES = 4 * 1024 * 1024
+PATIENCE = 10.0  # seconds of STALE before a caller hears StoreBusy
+
+
+class Committed(msgspec.Struct, Generic[V], frozen=True):
+    """A decision's answer: what its caller is given, what the commit fixed, and whether it was answered before."""
+
+    value: V
+    answer: Answer
+    replayed: bool
+
+
+class _Waiting:
+    """One decision on its way."""
+
+    __slots__ = ("decision", "entered", "future", "outcome_unknown")
+
+    def __init__(self, decision: Decision[Any], future: asyncio.Future[Any]) -> None:
+        self.decision = decision
+        self.future = future
+        self.entered = time.monotonic()
+        self.outcome_unknown = False
+
+    def answer(self, result: Committed[Any] | BaseException) -> None:
+        if self.future.done():  # its caller went away
+            return
+        if isinstance(result, BaseException):
+            self.future.set_exception(result)
+        else:
+            self.future.set_result(result)
+
+
+class _Fold:
+    """The decisions of one batch on one session, folded into one change."""
+
+    __slots__ = (
+        "base",
+        "calls",
+        "events",
+        "idempotency",
+        "metadata",
+        "not_after",
+        "results",
+        "runs",
+        "state",
+        "waiting",
+        "working_memory",
+        "written",
+    )
+
+    def __init__(self, waiting: list[_Waiting], state: SessionState) -> None:
+        self.waiting = waiting
+        self.state = state
+        self.base = None if state.record is None else state.record.revision
+        self.not_after: int | None = None
+        self.events: list[Event] = []
+        self.runs: dict[str, RunRow] = {}
+        self.calls: dict[int, CallRow] = {}
+        self.working_memory: bytes | None = None
+        self.metadata: bytes | None = None
+        self.idempotency: list[IdempotencyRecord] = []
+        self.written = False
+        self.results: list[Committed[Any] | BaseException] = []
+
+    def decide_all(self, clock: Clock) -> None:
+        for waiting in self.waiting:
+            try:
+                self.results.append(self._decide(waiting.decision, clock))
+            except Exception as refusal:  # noqa: BLE001  # also a fault of ours: it is this caller's alone
+                self.results.append(refusal)
+
+    def _decide(self, decision: Decision[Any], clock: Clock) -> Committed[Any]:
+        state = self.state
+        record = state.record
+        if record is not None and not record.hidden and may_see(decision.principal, record):
+            while (due := settle(state, clock, writer=decision.attempt)) is not None:
+                self._lay(due)
+            self._bound(state.existing)
+        decided = decision.decide(state, clock)
+        if isinstance(decided, Effect):
+            self._lay(decided)
+            self._remember(decision, decided.answer)
+            return Committed(decision.view(state, decided.answer, replayed=False), decided.answer, False)
+        if not decided.replayed and decision.caller_key and state.existing.status != "DELETED":
+            self._remember(decision, decided.answer)
+        view = decision.view(state, decided.answer, replayed=decided.replayed)
+        return Committed(view, decided.answer, decided.replayed)
+
+    def _bound(self, record: SessionRecord) -> None:
+        """The instant at which a decision on this record would turn out otherwise."""
+        instant = record.expires_at if record.status == "ACTIVE" else record.erases_at
+        if instant is not None and (self.not_after is None or instant < self.not_after):
+            self.not_after = instant
+
+    def _lay(self, effect: Effect) -> None:
+        self.state.lay(effect)
+        self.events.extend(effect.events)
+        for run in effect.runs:
+            self.runs[run.run_id] = run
+        for call in effect.calls:
+            self.calls[call.seq] = call
+        if effect.working_memory is not None:
+            self.working_memory = effect.working_memory
+        if effect.metadata is not None:
+            self.metadata = effect.metadata
+        self.written = True
+
+    def _remember(self, decision: Decision[Any], answer: Answer) -> None:
+        if decision.key is None:
+            return
+        record = IdempotencyRecord(decision.key, decision.fingerprint, answer)
+        self.state.keys[decision.key] = record
+        self.idempotency.append(record)
+        self.written = True
+
+    def change(self, ref: SessionRef) -> Change:
+        record = self.state.existing
+        if self.base is not None:
+            record = msgspec.structs.replace(record, revision=self.base + 1)
+        return Change(
+            ref=ref,
+            base=self.base,
+            record=record,
+            not_after=self.not_after,
+            events=tuple(self.events),
+            runs=tuple(stored_run(run) for run in self.runs.values()),
+            calls=tuple(self.calls.values()),
+            working_memory=self.working_memory,
+            metadata=self.metadata,
+            idempotency=tuple(self.idempotency),
+        )
+
+
+class Committer:
+    """See the module. Lives on one event loop."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: dict[SessionRef, list[_Waiting]] = {}
+        self._in_flight: set[SessionRef] = set()
+        self._batches: set[asyncio.Task[None]] = set()
+        self._scheduled = False
+        self._closed = False
+
+    async def submit(self, decision: Decision[V]) -> Committed[V]:
+        """Decide and commit. Raises the decision's refusal, or a StoreError. If the caller is cancelled the decision may
+        still be committed."""
+        if self._closed:
+            raise StoreMisused("the store is closed")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Committed[V]] = loop.create_future()
+        self._waiting.setdefault(decision.ref, []).append(_Waiting(decision, future))
+        self._schedule(loop)
+        return await future
+
+    async def close(self) -> None:
+        """Finish what waits; take nothing more."""
+        self._closed = True
+        while self._batches or self._waiting:
+            if self._batches:
+                await asyncio.wait(self._batches)
+            else:
+                await asyncio.sleep(0)
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._scheduled and len(self._batches) < self._store.capabilities.parallel_batches:
+            self._scheduled = True
+            loop.call_soon(self._start_batches)  # after the tasks that are ready now have handed in theirs
+
+    def _start_batches(self) -> None:
+        self._scheduled = False
+        while len(self._batches) < self._store.capabilities.parallel_batches:
+            batch = self._take()
+            if not batch:
+                return
+            task = asyncio.get_running_loop().create_task(self._run(batch))
+            self._batches.add(task)
+            task.add_done_callback(self._batch_done)
+
+    def _batch_done(self, task: asyncio.Task[None]) -> None:
+        self._batches.discard(task)
+        if self._waiting:
+            self._schedule(task.get_loop())
+
+    def _take(self) -> dict[SessionRef, list[_Waiting]]:
+        """The decisions that waited longest, session by session, within a batch's bounds; a larger one goes alone."""
+        batch: dict[SessionRef, list[_Waiting]] = {}
+        count = size = 0
+        for ref in list(self._waiting):
+            if ref in self._in_flight:
+                continue
+            queue = self._waiting[ref]
+            taken = 0
+            for waiting in queue:
+                if count and (count == BATCH_DECISIONS or size + waiting.decision.size > BATCH_BYTES):
+                    break
+                count += 1
+                taken += 1
+                size += waiting.decision.size
+            if taken:
+                batch[ref] = queue[:taken]
+                self._in_flight.add(ref)
+                if taken == len(queue):
+                    del self._waiting[ref]
+                else:
+                    self._waiting[ref] = queue[taken:]
+            if count == BATCH_DECISIONS or size > BATCH_BYTES:
+                break
+        return batch
+
+    async def _run(self, batch: dict[SessionRef, list[_Waiting]]) -> None:
+        wanted = {ref: _want(waiting) for ref, waiting in batch.items()}
+        folds: dict[SessionRef, _Fold] = {}
+        unreadable: dict[SessionRef, SatchelError] = {}
+
+        def decide(loaded: Loaded) -> Sequence[Change]:
+            folds.clear()
+            unreadable.clear()
+            for ref, waiting in batch.items():
+                state = loaded.sessions[ref]
+                if isinstance(state, SatchelError):
+                    unreadable[ref] = state
+                    continue
+                fold = folds[ref] = _Fold(waiting, state)
+                fold.decide_all(loaded.clock)
+            return [fold.change(ref) for ref, fold in folds.items() if fold.written]
+
+        again: list[tuple[SessionRef, list[_Waiting]]] = []
+        try:
+            outcomes = iter(await self._store.transact(wanted, decide))
+            for ref, fold in folds.items():
+                outcome = next(outcomes) if fold.written else Outcome.APPLIED
+                if outcome is Outcome.APPLIED:
+                    for waiting, result in zip(fold.waiting, fold.results, strict=True):
+                        waiting.answer(result)
+                else:
+                    for waiting in fold.waiting:
+                        waiting.outcome_unknown |= outcome is Outcome.UNKNOWN
+                    again.append((ref, fold.waiting))
+            for ref, error in unreadable.items():
+                _fail(batch[ref], error)
+        except Exception as error:  # noqa: BLE001  # every caller hears it; none may wait for ever
+            for waiting_list in batch.values():
+                _fail(waiting_list, error)
+        except BaseException:
+            for waiting_list in batch.values():
+                _fail(waiting_list, OutcomeUnknown("the event loop stopped"))
+            raise
+        finally:
+            self._in_flight.difference_update(batch)
+        if again:
+            await self._retry(again)
+
+    async def _retry(self, again: list[tuple[SessionRef, list[_Waiting]]]) -> None:
+        now = time.monotonic()
+        for ref, waiting_list in again:
+            late = [waiting for waiting in waiting_list if now - waiting.entered > PATIENCE]
+            _fail(late, StoreBusy())
+            kept = [waiting for waiting in waiting_list if now - waiting.entered <= PATIENCE]
+            if kept:
+                self._waiting[ref] = kept + self._waiting.get(ref, [])
+        if self._waiting:
+            await asyncio.sleep(random.random() * 0.002)  # noqa: S311  # so that rivals that met once do not meet again
+
+
+def _want(waiting: list[_Waiting]) -> Want:
+    return merge_wants(one.decision.want() for one in waiting)
+
+
+def _fail(waiting: list[_Waiting], error: Exception) -> None:
+    """Refuse all; those whose earlier attempt may have landed are told so, when the store will not say."""
+    for one in waiting:
+        unsettled = one.outcome_unknown and isinstance(error, (StoreUnavailable, StoreBusy))
+        one.answer(OutcomeUnknown(str(error)) if unsettled else error)
+
+
+class OpenStore:
+    """A store with its committer, its limits and its policy. Use it as an async context manager, or ``open`` and ``close``."""
+
+    def __init__(
+        self, store: Store, *, limits: Limits = DEFAULT_LIMITS, policy: SessionPolicy = DEFAULT_POLICY
+    ) -> None:
+        self.store = store
+        self.limits = limits
+        self.policy = policy
+        self.committer = Committer(store)
+
+    async def open(self) -> OpenStore:
+        await self.store.open()
+        return self
+
+    async def close(self) -> None:
+        await self.committer.close()
+        await self.store.close()
+
+    async def __aenter__(self) -> OpenStore:
+        return await self.open()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()

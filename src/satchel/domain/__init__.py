@@ -1,0 +1,1 @@
+"""What things are, and which changes are legal. No I/O, no clock, no randomness."""

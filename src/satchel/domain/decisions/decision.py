@@ -1,0 +1,151 @@
+"""What every decision has in common, and the order in which every write is checked."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Generic, TypeVar
+
+import msgspec
+
+from satchel.domain.idempotency import Answer, IdempotencyRecord
+from satchel.domain.ids import SessionRef
+from satchel.domain.principal import Principal
+from satchel.domain.record import SessionRecord
+from satchel.domain.rights import Right, may_see, require
+from satchel.domain.run import Attempt
+from satchel.domain.state import NOTHING, Clock, Effect, SessionState, Unchanged, Want
+from satchel.errors import (
+    IdempotencyMismatch,
+    RunFenced,
+    SessionClosed,
+    SessionDeleted,
+    SessionExpired,
+    SessionNotFound,
+    VersionConflict,
+)
+
+V = TypeVar("V")
+
+
+class Decision(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
+    """One request, with the principal and every id it may need, so that deciding again gives the same ids.
+
+    ``key`` and ``fingerprint`` are hashes (see idempotency); a key that is not the caller's own makes the store's retries safe. ``attempt`` is the run that writes.
+    """
+
+    ref: SessionRef
+    principal: Principal
+    key: bytes | None = None
+    caller_key: bool = False
+    fingerprint: bytes = b""
+    expected_version: int | None = None
+    attempt: Attempt | None = None
+
+    right: ClassVar[Right] = "use"
+    action: ClassVar[str] = "do this"
+    needs_active: ClassVar[bool] = True
+
+    @property
+    def size(self) -> int:
+        """Bytes that this decision may write: batches are bounded by it."""
+        return 0
+
+    def want(self) -> Want:
+        return NOTHING
+
+    def check_role(self) -> None:
+        """Raises NotAllowed."""
+        require(self.principal, self.right, self.action)
+
+    def effect(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
+        """The change, or what holds already. Everything before it has been checked. Raises errors of the domain."""
+        raise NotImplementedError
+
+    def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> V:
+        """What the caller is given, from the state after this decision."""
+        raise NotImplementedError
+
+    def check_version(self, record: SessionRecord) -> None:
+        """Raises VersionConflict."""
+        if self.expected_version is not None and self.expected_version != record.version:
+            raise version_conflict(record, self.expected_version)
+
+    def decide(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
+        """Is it yours, may your role, was it done, does the status allow it, is the version right; then the effect."""
+        record = visible_record(state, self.ref, self.principal)
+        if record.status == "DELETED":
+            return self.on_deleted(record, clock)
+        self.check_role()
+        replay = replay_of(state.keys, self.key, self.fingerprint)
+        if replay is not None:
+            return replay
+        if self.needs_active:
+            check_active(record)
+        if self.attempt is not None:
+            check_attempt(record, self.attempt)
+        self.check_version(record)
+        return self.effect(state, clock)
+
+    def on_deleted(self, record: SessionRecord, clock: Clock) -> Effect | Unchanged:
+        raise SessionDeleted(self.ref.session_id)
+
+
+def visible_record(state: SessionState, ref: SessionRef, principal: Principal) -> SessionRecord:
+    """The record, if it is there and this principal's. Raises SessionNotFound, the same for both."""
+    record = state.record
+    if record is None or record.hidden or not may_see(principal, record):
+        raise SessionNotFound(ref.session_id)
+    return record
+
+
+def replay_of(keys: dict[bytes, IdempotencyRecord], key: bytes | None, fingerprint: bytes) -> Unchanged | None:
+    """The first answer under this key. Raises IdempotencyMismatch."""
+    kept = None if key is None else keys.get(key)
+    if kept is None:
+        return None
+    if kept.fingerprint != fingerprint:
+        raise IdempotencyMismatch
+    return Unchanged(answer=kept.answer, replayed=True)
+
+
+def check_active(record: SessionRecord) -> None:
+    """Raises SessionClosed, SessionExpired, SessionDeleted."""
+    if record.status == "CLOSED":
+        raise SessionClosed(record.session_id)
+    if record.status == "EXPIRED":
+        raise SessionExpired(record.session_id)
+    if record.status == "DELETED":
+        raise SessionDeleted(record.session_id)
+
+
+def holds(record: SessionRecord, attempt: Attempt) -> bool:
+    """Whether this attempt still has the run: it is RUNNING, under this very attempt."""
+    turn = record.turn
+    return (
+        turn is not None
+        and turn.run_id == attempt.run_id
+        and turn.attempt == attempt.attempt
+        and turn.status == "RUNNING"
+    )
+
+
+def check_attempt(record: SessionRecord, attempt: Attempt) -> None:
+    """Raises RunFenced."""
+    if holds(record, attempt):
+        return
+    turn = record.turn
+    if turn is not None and turn.run_id == attempt.run_id:
+        reason = f"it is {turn.status}, attempt {turn.attempt}"
+    else:
+        reason = "the run has ended or does not have the turn"
+    raise RunFenced(run_id=attempt.run_id, attempt=attempt.attempt, reason=reason)
+
+
+def version_conflict(record: SessionRecord, expected: int) -> VersionConflict:
+    return VersionConflict(expected=expected, current=record.version, changed=record.changed.changed_since(expected))
+
+
+def unchanged(
+    record: SessionRecord, clock: Clock, *, seqs: tuple[int, ...] = (), ids: tuple[str, ...] = ()
+) -> Unchanged:
+    """A no-op, answered with the version that holds."""
+    return Unchanged(answer=Answer(version=record.version, at=clock.now, seqs=seqs, ids=ids, status=record.status))

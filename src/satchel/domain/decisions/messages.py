@@ -1,0 +1,148 @@
+"""What was said: appended, or taken back."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from satchel.domain.decisions.decision import Decision, unchanged
+from satchel.domain.edit import Edit
+from satchel.domain.event import CHAT_FORMAT, Event, MessageStatus
+from satchel.domain.idempotency import Answer
+from satchel.domain.limits import Limits
+from satchel.domain.message import AGENT_ROLES, INSTRUCTION_ROLES, Draft, Message, estimate
+from satchel.domain.principal import Principal
+from satchel.domain.rights import require
+from satchel.domain.state import Clock, Effect, SessionState, Unchanged, Want
+from satchel.domain.tool_call import CallRow
+from satchel.errors import LimitExceeded, MessageNotFound
+
+_encode = msgspec.json.Encoder().encode
+
+
+def check_message_right(principal: Principal, role: str | None) -> None:
+    """Raises NotAllowed. A body of another format is an agent's: its roles are not ours to read."""
+    if role is None:
+        require(principal, "work", "write messages of another format")
+    elif role in INSTRUCTION_ROLES:
+        require(principal, "instruct", f"write {role} messages")
+    elif role in AGENT_ROLES:
+        require(principal, "work", f"write {role} messages")
+
+
+class AppendMessages(Decision[tuple[Message, ...]], frozen=True, kw_only=True):
+    """One or several messages, all or none, one version."""
+
+    messages: tuple[Draft, ...]
+    limits: Limits
+    status: MessageStatus = "complete"
+
+    action: ClassVar[str] = "write messages"
+
+    @property
+    def size(self) -> int:
+        return sum(len(draft.body) for draft in self.messages)
+
+    def want(self) -> Want:
+        answers = any(draft.answers is not None for draft in self.messages)
+        return Want(keys=() if self.key is None else (self.key,), open_work=answers)
+
+    def check_role(self) -> None:
+        if self.status != "complete":
+            require(self.principal, "work", "write interrupted messages")
+        for draft in self.messages:
+            check_message_right(self.principal, draft.role)
+            if self.principal.role == "user" and len(draft.body) > self.limits.user_message:
+                raise LimitExceeded(
+                    field="message",
+                    size=len(draft.body),
+                    limit=self.limits.user_message,
+                    setting="limits.user_message",
+                )
+
+    def effect(self, state: SessionState, clock: Clock) -> Effect:
+        edit = Edit(state, clock, self.principal.actor)
+        run_id = None if self.attempt is None else self.attempt.run_id
+        seqs = tuple(self._append(edit, draft, run_id) for draft in self.messages)
+        return edit.finish(edit.answer(seqs=seqs))
+
+    def _append(self, edit: Edit, draft: Draft, run_id: str | None) -> int:
+        call = None if draft.answers is None else open_call_of(edit, draft.answers)
+        if call is None:
+            return edit.message(draft, run_id=run_id, status=self.status)
+        # A tool message whose label is that of an open call finishes that call.
+        seq = edit.message(draft, run_id=run_id, status=self.status, ends=call, outcome="succeeded/text")
+        edit.end_call(call, "succeeded", message=(seq, draft.body))
+        return seq
+
+    def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> tuple[Message, ...]:
+        run_id = None if self.attempt is None else self.attempt.run_id
+        return tuple(
+            Message(
+                seq=seq,
+                version=answer.version,
+                at=answer.at,
+                body=draft.body,
+                run_id=run_id,
+                status=self.status,
+                format=draft.format,
+                metadata_json=draft.metadata,
+                replayed=replayed,
+            )
+            for seq, draft in zip(answer.seqs, self.messages, strict=True)
+        )
+
+
+def open_call_of(edit: Edit, label: str) -> CallRow | None:
+    for call in edit.get("open_calls"):
+        if call.tool_call_id == label:
+            return edit.call(call.seq)
+    return None
+
+
+class RetractMessage(Decision[Message], frozen=True, kw_only=True):
+    """Taken back by an event that names it: reads of messages leave it out, the log does not."""
+
+    seq: int
+    reason: str = ""
+
+    action: ClassVar[str] = "retract messages"
+
+    def want(self) -> Want:
+        return Want(keys=() if self.key is None else (self.key,), event_seqs=(self.seq,))
+
+    def effect(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
+        event = state.events.get(self.seq)
+        if event is None or event.kind != "message":
+            raise MessageNotFound(self.seq)
+        check_message_right(self.principal, _role(event))
+        if is_retracted(state, self.seq):
+            return unchanged(state.existing, clock, seqs=(self.seq,))
+        edit = Edit(state, clock, self.principal.actor)
+        edit.event(
+            "message_retracted",
+            _encode({"reason": self.reason}) if self.reason else b"{}",
+            run_id=event.run_id,
+            refers_to=self.seq,
+        )
+        edit.fields["context_tokens"] = max(0, state.existing.context_tokens - estimate(event.body))
+        edit.fields["retracted"] = state.existing.retracted + 1
+        edit.touch("messages")
+        return edit.finish(edit.answer(seqs=(self.seq,)))
+
+    def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> Message:
+        message = Message.from_event(state.events[self.seq], retracted=True)
+        return msgspec.structs.replace(message, version=answer.version, replayed=replayed)
+
+
+def is_retracted(state: SessionState, seq: int) -> bool:
+    """Whether a retraction of this message was loaded, or is in the batch."""
+    return any(event.kind == "message_retracted" and event.refers_to == seq for event in state.events.values())
+
+
+def _role(event: Event) -> str | None:
+    if event.format != CHAT_FORMAT:
+        return None
+    role = Message.from_event(event).role
+    return role if role is not None else "assistant"

@@ -1,0 +1,265 @@
+"""The turn, the queue, and what happens to a run between them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from satchel.domain.decisions.decision import Decision
+from satchel.domain.decisions.messages import check_message_right
+from satchel.domain.edit import Edit
+from satchel.domain.event import CHAT_FORMAT
+from satchel.domain.idempotency import Answer
+from satchel.domain.json_text import NO_JSON, raw_json
+from satchel.domain.limits import Limits
+from satchel.domain.message import Draft
+from satchel.domain.record import SessionRecord, Turn, Waiting
+from satchel.domain.rights import Right, require
+from satchel.domain.run import LEGAL, TERMINAL, OnBusy, Run, RunError, RunRow, RunStatus, Usage
+from satchel.domain.state import Clock, Effect, SessionState, Unchanged, Want
+from satchel.domain.tool_call import ToolCallStatus
+from satchel.errors import IllegalTransition, LimitExceeded, QueueFull, RunActive, RunNotFound
+
+_encode = msgspec.json.Encoder().encode
+
+
+class RunDecision(Decision[Run], frozen=True, kw_only=True):
+    run_id: str
+
+    def want(self) -> Want:
+        return Want(keys=() if self.key is None else (self.key,), run_ids=(self.run_id,))
+
+    def row(self, state: SessionState) -> RunRow:
+        row = state.runs.get(self.run_id)
+        if row is None:
+            raise RunNotFound(self.run_id)
+        return row
+
+    def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> Run:
+        run = Run.from_row(self.row(state), session_id=self.ref.session_id, version=answer.version, replayed=replayed)
+        if replayed and run.status != answer.status:
+            return msgspec.structs.replace(run, status=answer.status)
+        return run
+
+    def refuse(self, row: RunRow, wanted: RunStatus) -> IllegalTransition:
+        return IllegalTransition(run_id=row.run_id, current=row.status, wanted=wanted)
+
+
+class AddRun(RunDecision, frozen=True, kw_only=True):
+    """A run and its input in one commit. ``start``: the caller works itself, and starts at once if the turn is free."""
+
+    goal: str
+    agent: str
+    limits: Limits
+    on_busy: OnBusy = "reject"
+    input: Draft | None = None
+    metadata: bytes | None = None
+    max_attempts: int = 1
+    start: bool = False
+    lease: int = 0
+
+    action: ClassVar[str] = "add runs"
+
+    @property
+    def size(self) -> int:
+        return 0 if self.input is None else len(self.input.body)
+
+    def want(self) -> Want:
+        want = RunDecision.want(self)
+        return msgspec.structs.replace(want, open_work=True) if self.on_busy == "cancel" else want
+
+    def check_role(self) -> None:
+        require(self.principal, "use", self.action)
+        if self.input is not None:
+            check_message_right(self.principal, self.input.role)
+            if self.principal.role == "user" and len(self.input.body) > self.limits.user_message:
+                raise LimitExceeded(
+                    field="input",
+                    size=len(self.input.body),
+                    limit=self.limits.user_message,
+                    setting="limits.user_message",
+                )
+        if self.start:
+            require(self.principal, "work", "start runs")
+
+    def effect(self, state: SessionState, clock: Clock) -> Effect:
+        record = state.existing
+        if record.turn is not None:
+            self._check_admission(record, record.turn)
+        edit = Edit(state, clock, self.principal.actor)
+        number = record.run_number + 1
+        edit.fields["run_number"] = number
+        edit.fields["runs"] = record.runs + 1
+        row = edit.put_run(self._new_row(number, clock))
+        body: dict[str, object] = {"number": number, "goal": self.goal}
+        if self.agent:
+            body["agent"] = self.agent
+        if self.max_attempts != 1:
+            body["max_attempts"] = self.max_attempts
+        if self.metadata is not None:
+            body["metadata"] = msgspec.Raw(self.metadata)
+        edit.event("run_added", _encode(body), run_id=self.run_id)
+        if record.turn is None:
+            edit.fields["turn"] = Turn(run_id=self.run_id, status="READY", agent=self.agent)
+            if self.start:
+                row = edit.start_run(row, lease=self.lease)
+        else:
+            self._wait(edit, record.turn)
+        return edit.finish(edit.answer(ids=(self.run_id,), status=row.status))
+
+    def _check_admission(self, record: SessionRecord, turn: Turn) -> None:
+        if self.on_busy == "reject":
+            raise RunActive(turn.run_id)
+        limits = self.limits
+        if len(record.queue) >= limits.queued_runs:
+            raise QueueFull(
+                size=len(record.queue) + 1, limit=limits.queued_runs, setting="limits.queued_runs", unit="runs"
+            )
+        size = self.size + sum(waiting.size for waiting in record.queue)
+        if size > limits.queued_input:
+            raise QueueFull(size=size, limit=limits.queued_input, setting="limits.queued_input", unit="bytes")
+
+    def _wait(self, edit: Edit, turn: Turn) -> None:
+        waiting = Waiting(run_id=self.run_id, agent=self.agent, size=self.size)
+        if self.on_busy == "queue":
+            edit.fields["queue"] = (*edit.record.queue, waiting)
+            return
+        edit.fields["queue"] = (waiting, *edit.record.queue)  # cancel: ahead of the queue
+        holder = edit.run(turn.run_id)
+        assert holder is not None, "open work was not loaded"
+        stop(edit, holder, stop_reason="replaced")
+
+    def _new_row(self, number: int, clock: Clock) -> RunRow:
+        message = self.input
+        return RunRow(
+            run_id=self.run_id,
+            number=number,
+            status="READY",
+            created_at=clock.now,
+            version=0,
+            goal=self.goal,
+            agent=self.agent,
+            max_attempts=self.max_attempts,
+            metadata=raw_json(self.metadata),
+            input=NO_JSON if message is None else raw_json(message.body),
+            input_format=None if message is None or message.format == CHAT_FORMAT else message.format,
+            input_metadata=NO_JSON if message is None else raw_json(message.metadata),
+        )
+
+
+def stop(edit: Edit, row: RunRow, *, stop_reason: str) -> RunRow:
+    """A RUNNING run is asked to stop; any other that is not over ends at once."""
+    if row.status != "RUNNING":
+        return edit.end_run(row, "CANCELLED", stop_reason=stop_reason, calls="cancelled")
+    if row.cancel_requested:
+        return row
+    row = edit.put_run(msgspec.structs.replace(row, cancel_requested=True))
+    edit.event("run_cancel_requested", _encode({"reason": stop_reason}), run_id=row.run_id)
+    turn: Turn | None = edit.get("turn")
+    if turn is not None and turn.run_id == row.run_id:
+        edit.fields["turn"] = msgspec.structs.replace(turn, cancel_requested=True)
+    return row
+
+
+class StartRun(RunDecision, frozen=True, kw_only=True):
+    """A claim: the run that has the turn and is READY becomes RUNNING under a lease."""
+
+    lease: int
+
+    right: ClassVar[Right] = "work"
+    action: ClassVar[str] = "start runs"
+
+    def effect(self, state: SessionState, clock: Clock) -> Effect:
+        row = self.row(state)
+        if "RUNNING" not in LEGAL[row.status]:
+            raise self.refuse(row, "RUNNING")
+        turn = state.existing.turn
+        if turn is None or turn.run_id != row.run_id:
+            raise RunActive(turn.run_id if turn is not None else row.run_id)
+        edit = Edit(state, clock, self.principal.actor)
+        edit.start_run(row, lease=self.lease)
+        return edit.finish(edit.answer(ids=(row.run_id,), status="RUNNING"))
+
+
+class RenewRun(Decision[bool], frozen=True, kw_only=True):
+    """Moves the lease on; no version, no event. Answers whether the run was asked to stop."""
+
+    right: ClassVar[Right] = "work"
+    action: ClassVar[str] = "renew a run's lease"
+
+    def effect(self, state: SessionState, clock: Clock) -> Effect:
+        record = state.existing
+        turn = record.turn
+        assert turn is not None  # the attempt was checked
+        renewed = msgspec.structs.replace(
+            record, lease_until=clock.lease_now + turn.lease, lease_clock=clock.lease_clock
+        )
+        return Effect(record=renewed, answer=Answer(version=record.version, at=clock.now))
+
+    def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> bool:
+        turn = state.existing.turn
+        return turn is not None and turn.cancel_requested
+
+
+class AddStep(RunDecision, frozen=True, kw_only=True):
+    """One model call inside a run: ``body`` is its JSON; its tokens are added to the run's."""
+
+    body: bytes
+    usage: Usage
+
+    right: ClassVar[Right] = "work"
+    action: ClassVar[str] = "write run steps"
+
+    def effect(self, state: SessionState, clock: Clock) -> Effect:
+        row = self.row(state)
+        edit = Edit(state, clock, self.principal.actor)
+        edit.put_run(msgspec.structs.replace(row, usage=row.usage.plus(self.usage)))
+        edit.count_step(row.run_id)
+        edit.event("run_step", self.body, run_id=row.run_id)
+        return edit.finish(edit.answer(ids=(row.run_id,), status=row.status))
+
+
+class EndRun(RunDecision, frozen=True, kw_only=True):
+    """By the attempt that holds it: COMPLETED, FAILED or CANCELLED. The first terminal commit wins."""
+
+    status: RunStatus
+    stop_reason: str
+    error: RunError | None = None
+
+    right: ClassVar[Right] = "work"
+    action: ClassVar[str] = "end runs"
+
+    def want(self) -> Want:
+        return msgspec.structs.replace(RunDecision.want(self), open_work=True)
+
+    def effect(self, state: SessionState, clock: Clock) -> Effect:
+        row = self.row(state)
+        if self.status not in TERMINAL or self.status not in LEGAL[row.status]:
+            raise self.refuse(row, self.status)
+        edit = Edit(state, clock, self.principal.actor)
+        calls: ToolCallStatus = "cancelled" if self.status == "CANCELLED" else "unknown"
+        edit.end_run(row, self.status, stop_reason=self.stop_reason, error=self.error, calls=calls)
+        return edit.finish(edit.answer(ids=(row.run_id,), status=self.status))
+
+
+class CancelRun(RunDecision, frozen=True, kw_only=True):
+    """Ends a run that waits; asks a RUNNING one to stop."""
+
+    reason: str = "cancelled"
+
+    action: ClassVar[str] = "cancel runs"
+
+    def want(self) -> Want:
+        return msgspec.structs.replace(RunDecision.want(self), open_work=True)
+
+    def effect(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
+        row = self.row(state)
+        if row.status in ("COMPLETED", "FAILED"):
+            raise self.refuse(row, "CANCELLED")
+        if row.status == "CANCELLED" or row.cancel_requested:
+            answer = Answer(version=state.existing.version, at=clock.now, ids=(row.run_id,), status=row.status)
+            return Unchanged(answer=answer)
+        edit = Edit(state, clock, self.principal.actor)
+        row = stop(edit, row, stop_reason=self.reason)
+        return edit.finish(edit.answer(ids=(row.run_id,), status=row.status))

@@ -1,0 +1,383 @@
+"""An accepted change in the making: how the parts of a session change together.
+
+Every decision that is accepted writes through an Edit, so that counters, part versions, labels, the turn and the queue
+are kept in one place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from satchel.domain.event import CHAT_FORMAT, CallOutcome, Event, EventKind, MessageStatus
+from satchel.domain.idempotency import Answer
+from satchel.domain.message import Draft, estimate
+from satchel.domain.record import (
+    KEPT_LABELS,
+    KEPT_TRANSITIONS,
+    OpenCall,
+    Part,
+    SessionRecord,
+    SessionStatus,
+    Transition,
+    Turn,
+)
+from satchel.domain.run import TERMINAL, RunError, RunRow, RunStatus
+from satchel.domain.state import Clock, Effect, SessionState
+from satchel.domain.tool_call import CallRow, ResultKind, ToolCallStatus
+
+_OUTCOMES: dict[tuple[str, str], CallOutcome] = {
+    ("succeeded", "text"): "succeeded/text",
+    ("succeeded", "json"): "succeeded/json",
+    ("failed", "text"): "failed/text",
+    ("failed", "json"): "failed/json",
+}
+
+_encode = msgspec.json.Encoder().encode
+
+OPERATOR = "operator"
+
+
+class Edit:
+    """Collects one change of ``state`` at ``clock`` by ``actor``; ``finish`` gives the effect. The state stays as it is."""
+
+    def __init__(self, state: SessionState, clock: Clock, actor: str) -> None:
+        self.state = state
+        self.clock = clock
+        self.actor = actor
+        self.record: SessionRecord = state.existing
+        self.version = self.record.version + 1
+        self.seq = self.record.last_seq
+        self.events: list[Event] = []
+        self.fields: dict[str, Any] = {}
+        self.parts: dict[str, int] = {}
+        self.runs: dict[str, RunRow] = {}
+        self.calls: dict[int, CallRow] = {}
+        self.working_memory: bytes | None = None
+        self.metadata: bytes | None = None
+
+    # -- the record's fields, as they are in this edit
+
+    def get(self, name: str) -> Any:
+        return self.fields[name] if name in self.fields else getattr(self.record, name)
+
+    def touch(self, part: Part) -> None:
+        self.parts[part] = self.version
+
+    # -- the log
+
+    def event(
+        self,
+        kind: EventKind,
+        body: bytes,
+        *,
+        run_id: str | None = None,
+        refers_to: int | None = None,
+        status: MessageStatus = "complete",
+        format: str = CHAT_FORMAT,
+        metadata: bytes | None = None,
+        outcome: CallOutcome | None = None,
+    ) -> int:
+        self.seq += 1
+        self.events.append(
+            Event(
+                seq=self.seq,
+                version=self.version,
+                kind=kind,
+                at=self.clock.now,
+                actor=self.actor,
+                body=body,
+                run_id=run_id,
+                refers_to=refers_to,
+                status=status,
+                format=format,
+                metadata=metadata,
+                outcome=outcome,
+            )
+        )
+        return self.seq
+
+    # -- messages
+
+    def message(
+        self,
+        draft: Draft,
+        *,
+        run_id: str | None = None,
+        status: MessageStatus = "complete",
+        ends: CallRow | None = None,
+        outcome: CallOutcome | None = None,
+    ) -> int:
+        seq = self.event(
+            "message",
+            draft.body,
+            run_id=run_id,
+            refers_to=None if ends is None else ends.seq,
+            status=status,
+            format=draft.format,
+            metadata=draft.metadata,
+            outcome=outcome,
+        )
+        self.fields["messages"] = self.get("messages") + 1
+        self.fields["context_tokens"] = self.get("context_tokens") + draft.tokens
+        self.parts["messages"] = self.version
+        if draft.asks:
+            self.fields["asked"] = (self.get("asked") + draft.asks)[-KEPT_LABELS:]
+        if draft.answers is not None:
+            self.answered(draft.answers)
+        return seq
+
+    def answered(self, label: str) -> None:
+        asked: tuple[str, ...] = self.get("asked")
+        if label in asked:
+            at = asked.index(label)
+            self.fields["asked"] = asked[:at] + asked[at + 1 :]
+
+    # -- tool calls
+
+    def open_call(self, row: CallRow) -> None:
+        self.calls[row.seq] = row
+        self.fields["tool_calls"] = self.get("tool_calls") + 1
+        self.parts["tool_history"] = self.version
+        if row.status == "started":
+            self.fields["open_calls"] = (
+                *self.get("open_calls"),
+                OpenCall(seq=row.seq, tool_call_id=row.tool_call_id, run_id=row.run_id),
+            )
+
+    def call(self, seq: int) -> CallRow:
+        return self.calls[seq] if seq in self.calls else self.state.calls[seq]
+
+    def end_call(
+        self,
+        row: CallRow,
+        status: ToolCallStatus,
+        *,
+        result: bytes | None = None,
+        error: bytes | None = None,
+        message: tuple[int, bytes] | None = None,
+    ) -> CallRow:
+        """Finish an open call: by ``message`` (seq and body of a tool message already written), by a message of our own
+        when an assistant's message asked for this label, else by an event of its own. ``result`` and ``error`` are JSON."""
+        kind: ResultKind = "event"
+        if message is not None:
+            end_seq, end_body = message
+            kind = "text"
+        elif status in ("succeeded", "failed") and row.tool_call_id in self.get("asked"):
+            assert row.tool_call_id is not None
+            end_seq, end_body, kind = self.tool_message(row, status, result, error)
+        else:
+            end_body = outcome_body(status, result, error)
+            end_seq = self.event("tool_call_finished", end_body, run_id=row.run_id, refers_to=row.seq)
+        ended = msgspec.structs.replace(
+            row,
+            version=self.version,
+            status=status,
+            end_time=self.clock.now,
+            result_seq=end_seq,
+            result_kind=kind,
+            end_body=end_body,
+        )
+        self.calls[row.seq] = ended
+        self.fields["open_calls"] = tuple(call for call in self.get("open_calls") if call.seq != row.seq)
+        self.parts["tool_history"] = self.version
+        if row.run_id is not None:
+            self.count_step(row.run_id)
+        return ended
+
+    def tool_message(
+        self, row: CallRow, status: ToolCallStatus, result: bytes | None, error: bytes | None
+    ) -> tuple[int, bytes, ResultKind]:
+        """The result, said: one event that is both the message and the outcome."""
+        assert row.tool_call_id is not None
+        value = (error if status == "failed" else result) or b"null"
+        kind: ResultKind = "text" if value.startswith(b'"') else "json"
+        content = value if kind == "text" else _encode(value.decode())
+        body = b'{"role":"tool","tool_call_id":' + _encode(row.tool_call_id) + b',"content":' + content + b"}"
+        draft = Draft(
+            body=body,
+            format=CHAT_FORMAT,
+            metadata=None,
+            role="tool",
+            asks=(),
+            answers=row.tool_call_id,
+            tokens=estimate(body),
+        )
+        return self.message(draft, run_id=row.run_id, ends=row, outcome=_OUTCOMES[status, kind]), body, kind
+
+    # -- runs
+
+    def run(self, run_id: str) -> RunRow | None:
+        return self.runs[run_id] if run_id in self.runs else self.state.runs.get(run_id)
+
+    def put_run(self, row: RunRow) -> RunRow:
+        row = msgspec.structs.replace(row, version=self.version)
+        self.runs[row.run_id] = row
+        self.parts["runs"] = self.version
+        return row
+
+    def count_step(self, run_id: str) -> None:
+        row = self.run(run_id)
+        if row is not None and row.status not in TERMINAL:
+            self.put_run(msgspec.structs.replace(row, steps=row.steps + 1))
+
+    def start_run(self, row: RunRow, *, lease: int) -> RunRow:
+        """READY becomes RUNNING: the input that waited becomes the run's first message."""
+        seq = row.input_seq if row.input_seq is not None else self.say_input(row, status="complete")
+        row = self.put_run(
+            msgspec.structs.replace(
+                row,
+                status="RUNNING",
+                attempt=row.attempt + 1,
+                start_time=self.clock.now if row.start_time is None else row.start_time,
+                input_seq=seq,
+            )
+        )
+        self.event("run_started", _encode({"attempt": row.attempt}), run_id=row.run_id)
+        self.fields["turn"] = Turn(
+            run_id=row.run_id, status="RUNNING", attempt=row.attempt, agent=row.agent, lease=lease
+        )
+        self.fields["lease_until"] = self.clock.lease_now + lease
+        self.fields["lease_clock"] = self.clock.lease_clock
+        return row
+
+    def say_input(self, row: RunRow, *, status: MessageStatus) -> int | None:
+        """The input that waited becomes a message; None when the run has none."""
+        body = bytes(row.input)
+        if not body:
+            return None
+        draft = Draft(
+            body=body,
+            format=row.input_format or CHAT_FORMAT,
+            metadata=bytes(row.input_metadata) or None,
+            role="user",
+            asks=(),
+            answers=None,
+            tokens=estimate(body),
+        )
+        return self.message(draft, run_id=row.run_id, status=status)
+
+    def end_run(
+        self,
+        row: RunRow,
+        status: RunStatus,
+        *,
+        stop_reason: str,
+        error: RunError | None = None,
+        calls: ToolCallStatus = "unknown",
+    ) -> RunRow:
+        """A run ends, with its open calls; if it had the turn, the first in the queue gets it in the same commit."""
+        for open_call in self.get("open_calls"):
+            if open_call.run_id == row.run_id:
+                self.end_call(self.call(open_call.seq), calls)
+        row = self.run(row.run_id) or row
+        seq = row.input_seq if row.input_seq is not None else self.say_input(row, status="unanswered")
+        row = self.put_run(
+            msgspec.structs.replace(
+                row,
+                status=status,
+                end_time=self.clock.now,
+                stop_reason=stop_reason,
+                error=error,
+                input_seq=seq,
+            )
+        )
+        body: dict[str, Any] = {"status": status, "stop_reason": stop_reason, "steps": row.steps}
+        if row.usage.total_tokens:
+            body["usage"] = row.usage
+        if error is not None:
+            body["error"] = error
+        self.event("run_ended", _encode(body), run_id=row.run_id)
+        self.fields["usage"] = self.get("usage").plus(row.usage)
+        turn: Turn | None = self.get("turn")
+        if turn is not None and turn.run_id == row.run_id:
+            self.pass_turn()
+        else:
+            self.fields["queue"] = tuple(waiting for waiting in self.get("queue") if waiting.run_id != row.run_id)
+        return row
+
+    def pass_turn(self) -> None:
+        queue = self.get("queue")
+        self.fields["turn"] = Turn(run_id=queue[0].run_id, status="READY", agent=queue[0].agent) if queue else None
+        self.fields["queue"] = queue[1:]
+        self.fields["lease_until"] = None
+        self.fields["lease_clock"] = ""
+
+    def end_open_work(self, stop_reason: str) -> None:
+        """What is open when a session leaves ACTIVE: runs end as CANCELLED, the queue first, and calls as unknown."""
+        for waiting in self.get("queue"):
+            self._end_known_run(waiting.run_id, stop_reason)
+        turn: Turn | None = self.get("turn")
+        if turn is not None:
+            self._end_known_run(turn.run_id, stop_reason)
+        for open_call in self.get("open_calls"):
+            self.end_call(self.call(open_call.seq), "unknown")
+
+    def _end_known_run(self, run_id: str, stop_reason: str) -> None:
+        row = self.run(run_id)
+        assert row is not None, "open work was not loaded"
+        self.end_run(row, "CANCELLED", stop_reason=stop_reason)
+
+    # -- lifecycle
+
+    def move_to(self, status: SessionStatus, *, reason: str) -> None:
+        transition = Transition(at=self.clock.now, to=status, actor=self.actor, reason=reason)
+        self.fields["status"] = status
+        self.fields["lifecycle"] = (*self.get("lifecycle"), transition)[-KEPT_TRANSITIONS:]
+        self.fields["transitions"] = self.get("transitions") + 1
+        self.fields["closed_at"] = None if status == "ACTIVE" else self.clock.now
+        self.touch("status")
+
+    # -- the whole
+
+    def finish(self, answer: Answer) -> Effect:
+        fields = self.fields
+        fields["version"] = self.version
+        fields["last_seq"] = self.seq
+        fields["updated_at"] = max(self.clock.now, self.record.updated_at)
+        turn_ended = self.record.is_busy and fields.get("turn", self.record.turn) is None
+        if "active_at" not in fields and (self.actor != OPERATOR or turn_ended):
+            fields["active_at"] = max(self.clock.now, self.record.active_at)
+        fields["changed"] = msgspec.structs.replace(self.record.changed, **self.parts)
+        record = msgspec.structs.replace(self.record, **fields)
+        return Effect(
+            record=with_sweep(record),
+            answer=answer,
+            events=tuple(self.events),
+            runs=tuple(self.runs.values()),
+            calls=tuple(self.calls.values()),
+            working_memory=self.working_memory,
+            metadata=self.metadata,
+        )
+
+    def answer(self, *, seqs: tuple[int, ...] = (), ids: tuple[str, ...] = (), status: str = "") -> Answer:
+        return Answer(version=self.version, at=self.clock.now, seqs=seqs, ids=ids, status=status)
+
+
+def outcome_body(status: ToolCallStatus, result: bytes | None, error: bytes | None) -> bytes:
+    body = b'{"status":' + _encode(status)
+    if result is not None:
+        body += b',"result":' + result
+    if error is not None:
+        body += b',"error":' + error
+    return body + b"}"
+
+
+def needed_sweep(record: SessionRecord) -> int | None:
+    """The instant from which the sweeper has work here. Leases are found by ``lease_until``."""
+    if record.erasing or record.hidden:
+        return record.sweep_at
+    return record.expires_at if record.status == "ACTIVE" else record.erases_at
+
+
+def with_sweep(record: SessionRecord) -> SessionRecord:
+    """``sweep_at`` may be early, never late: activity does not move it."""
+    needed = needed_sweep(record)
+    if needed is None and record.status == "ACTIVE" and record.sweep_at is not None:
+        return record  # a busy session: whoever comes too early moves it on
+    if record.sweep_at is not None and needed is not None and record.sweep_at <= needed:
+        return record
+    if record.sweep_at == needed:
+        return record
+    return msgspec.structs.replace(record, sweep_at=needed)

@@ -1,0 +1,83 @@
+"""Same key, same request: the first answer. Same key, other request: refused.
+
+IETF draft-ietf-httpapi-idempotency-key-header names the header; here the record is part of the commit of the effect.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from satchel.domain.ids import digest
+from satchel.domain.limits import Limits
+from satchel.domain.principal import Principal
+from satchel.errors import InvalidInput, LimitExceeded
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """What a commit fixed: enough to give the first answer again without a second copy of the data."""
+
+    version: int
+    at: int
+    seqs: tuple[int, ...] = ()
+    ids: tuple[str, ...] = ()
+    status: str = ""
+
+
+class IdempotencyRecord(msgspec.Struct, frozen=True):
+    """``key_hash`` and ``fingerprint`` are 16 bytes each."""
+
+    key_hash: bytes
+    fingerprint: bytes
+    answer: Answer
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Answer).decode
+
+
+def encode_answer(answer: Answer) -> bytes:
+    return _encode(answer)
+
+
+def decode_answer(data: bytes | str) -> Answer:
+    return _decode(data)
+
+
+def checked_key(key: object, *, limits: Limits) -> str:
+    """1 to 255 visible ASCII characters. Raises InvalidInput."""
+    if not isinstance(key, str):
+        raise InvalidInput(f"must be text, not {type(key).__name__}", field="idempotency_key")
+    if not key:
+        raise InvalidInput("must not be empty", field="idempotency_key")
+    if len(key) > limits.idempotency_key:
+        raise LimitExceeded(
+            field="idempotency_key",
+            size=len(key),
+            limit=limits.idempotency_key,
+            setting="limits.idempotency_key",
+            unit="characters",
+        )
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise InvalidInput("must be visible ASCII characters", field="idempotency_key")
+    return key
+
+
+def key_hash(key: str, principal: Principal) -> bytes:
+    """The key within its side: two sides never meet, whatever keys they draw."""
+    return digest(principal.side, key)
+
+
+def fingerprint(*parts: bytes | str | int | None) -> bytes:
+    """16 bytes over all that makes a request this request; expected_version is no part of it."""
+    state = hashlib.sha256()
+    for part in parts:
+        if part is None:
+            state.update(b"n")
+            continue
+        data = part if isinstance(part, bytes) else str(part).encode()
+        state.update(b"b" if isinstance(part, bytes) else b"s")
+        state.update(len(data).to_bytes(8, "big"))
+        state.update(data)
+    return state.digest()[:16]

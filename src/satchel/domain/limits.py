@@ -1,0 +1,31 @@
+"""Limits on what a caller may store. Every one is a setting; errors name it."""
+
+from __future__ import annotations
+
+import msgspec
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes in bytes of UTF-8 JSON unless the name says otherwise."""
+
+    user_message: int = 1 * MIB
+    agent_message: int = 4 * MIB
+    batch_messages: int = 100  # messages in one call
+    batch: int = 8 * MIB
+    working_memory: int = 64 * KIB
+    metadata: int = 16 * KIB
+    title: int = 512
+    id: int = 128
+    idempotency_key: int = 255
+    depth: int = 64  # levels of nesting
+    nodes: int = 10_000  # values in one document
+    open_calls: int = 128
+    queued_runs: int = 16
+    queued_input: int = 2 * MIB
+    page: int = 1000  # items of one page
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,236 @@
+"""What was said. The body is kept as received; Satchel's own fields stand beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from satchel.domain.clock import rfc3339, to_datetime
+from satchel.domain.event import CHAT_FORMAT, Event, MessageStatus
+from satchel.domain.ids import checked_line
+from satchel.domain.json_text import admit, decode, kind_of
+from satchel.domain.limits import Limits
+from satchel.errors import InvalidInput, LimitExceeded
+
+USER_ROLES = frozenset({"user"})
+AGENT_ROLES = frozenset({"assistant", "tool"})
+INSTRUCTION_ROLES = frozenset({"system", "developer"})
+ROLES = USER_ROLES | AGENT_ROLES | INSTRUCTION_ROLES
+
+# In JSON a chat message is flat, so its body may not hold the names of our fields.
+OWN_KEYS = frozenset({"message_id", "seq", "version", "run_id", "status", "format", "created_at", "metadata", "body"})
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One message of a session.
+
+    ``body`` is its JSON, byte for byte. ``role``, ``content``, ``tool_calls``, ``tool_call_id`` and ``name`` are read
+    from it and are None where it has none. ``version`` is the session's version once this message was there.
+    """
+
+    seq: int
+    version: int
+    at: int
+    body: bytes
+    run_id: str | None = None
+    status: MessageStatus = "complete"
+    format: str = CHAT_FORMAT
+    metadata_json: bytes | None = None
+    replayed: bool = False
+
+    @property
+    def message_id(self) -> str:
+        return message_id(self.seq)
+
+    @property
+    def created_at(self) -> datetime:
+        return to_datetime(self.at)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The body as Python values, made anew at each call."""
+        return decode(self.body)  # type: ignore[no-any-return]  # admitted as an object
+
+    @property
+    def role(self) -> str | None:
+        return self.data.get("role")
+
+    @property
+    def content(self) -> Any:
+        return self.data.get("content")
+
+    @property
+    def tool_calls(self) -> list[dict[str, Any]] | None:
+        return self.data.get("tool_calls")
+
+    @property
+    def tool_call_id(self) -> str | None:
+        return self.data.get("tool_call_id")
+
+    @property
+    def name(self) -> str | None:
+        return self.data.get("name")
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return {} if self.metadata_json is None else decode(self.metadata_json)
+
+    def to_json(self) -> bytes:
+        """Flat for a chat message, the body's own text spliced in; a body of another format stands under ``body``."""
+        own = msgspec.json.encode(
+            {
+                "message_id": self.message_id,
+                "seq": self.seq,
+                "version": self.version,
+                "run_id": self.run_id,
+                "status": self.status,
+                "format": self.format,
+                "created_at": rfc3339(self.at),
+                "metadata": self.metadata,
+            }
+        )
+        if self.format != CHAT_FORMAT:
+            return own[:-1] + b',"body":' + self.body + b"}"
+        members = self.body.strip()[1:-1].strip()
+        return own[:-1] + b"," + members + b"}" if members else own
+
+    def to_dict(self) -> dict[str, Any]:
+        return decode(self.to_json())  # type: ignore[no-any-return]  # an object, written just above
+
+    @classmethod
+    def from_event(cls, event: Event, *, retracted: bool = False) -> Message:
+        return cls(
+            seq=event.seq,
+            version=event.version,
+            at=event.at,
+            body=event.body,
+            run_id=event.run_id,
+            status="retracted" if retracted else event.status,
+            format=event.format,
+            metadata_json=event.metadata,
+        )
+
+    def __repr__(self) -> str:
+        content = self.content
+        text = content if isinstance(content, str) else repr(content)
+        shown = text if len(text) <= 60 else text[:60] + "…"
+        return f"Message(seq={self.seq}, role={self.role!r}, content={shown!r}, status={self.status!r})"
+
+
+_MESSAGE_ID = re.compile(r"msg_[1-9][0-9]{0,18}")
+
+
+def message_id(seq: int) -> str:
+    return f"msg_{seq}"
+
+
+def parse_message_id(value: str | int, *, field: str = "message_id") -> int:
+    """The seq in ``msg_<seq>``, or the seq itself. Raises InvalidInput."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    if isinstance(value, str) and _MESSAGE_ID.fullmatch(value):
+        return int(value[4:])
+    raise InvalidInput("must be a seq, or msg_ and a seq", field=field)
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was admitted and is not stored yet."""
+
+    body: bytes
+    format: str
+    metadata: bytes | None
+    role: str | None  # of a chat message
+    asks: tuple[str, ...]  # labels of the tool calls it asks for
+    answers: str | None  # label of the tool call it answers
+    tokens: int
+
+
+def admit_message(
+    message: object, *, metadata: object = None, format: str | None = None, limits: Limits, field: str = "message"
+) -> Draft:
+    """Check one message by itself: JSON, size, and for a chat message its shape.
+
+    ``message`` is a mapping, or JSON text of an object (kept byte for byte). Raises InvalidInput, LimitExceeded.
+    """
+    chat = format is None or format == CHAT_FORMAT
+    body, data = admit(message, field=field, limits=limits)
+    if len(body) > limits.agent_message:  # a user's smaller limit is checked when it is known who writes
+        raise LimitExceeded(field=field, size=len(body), limit=limits.agent_message, setting="limits.agent_message")
+    kept = None if metadata is None else admit_metadata(metadata, limits=limits, field=f"{field}.metadata")
+    if not chat:
+        assert format is not None
+        checked_line(format, field=f"{field}.format", limit=limits.id, setting="limits.id")
+        return Draft(body=body, format=format, metadata=kept, role=None, asks=(), answers=None, tokens=estimate(body))
+    if not isinstance(data, Mapping):
+        raise InvalidInput(f"must be an object, not {kind_of(data)}", field=field)
+    role, asks, answers = _checked_chat(data, field)
+    return Draft(
+        body=body, format=CHAT_FORMAT, metadata=kept, role=role, asks=asks, answers=answers, tokens=estimate(body)
+    )
+
+
+def _checked_chat(data: Mapping[str, Any], field: str) -> tuple[str, tuple[str, ...], str | None]:
+    for key in data:
+        if key in OWN_KEYS:
+            raise InvalidInput("is one of Satchel's own fields", field=field, pointer=f"/{key}")
+    role = data.get("role")
+    if type(role) is not str or role not in ROLES:
+        said = "is missing" if role is None else "is unknown" if type(role) is str else f"must not be {kind_of(role)}"
+        raise InvalidInput(f"{said}; one of {', '.join(sorted(ROLES))}", field=field, pointer="/role")
+    content = data.get("content")
+    if content is not None and type(content) is not str:
+        parts = content if isinstance(content, (list, tuple)) else (None,)
+        if not all(isinstance(part, Mapping) for part in parts):
+            raise InvalidInput("must be text, null or a list of objects", field=field, pointer="/content")
+    answers = data.get("tool_call_id")
+    if answers is not None and type(answers) is not str:
+        raise InvalidInput(f"must be text, not {kind_of(answers)}", field=field, pointer="/tool_call_id")
+    name = data.get("name")
+    if name is not None and type(name) is not str:
+        raise InvalidInput(f"must be text, not {kind_of(name)}", field=field, pointer="/name")
+    calls = data.get("tool_calls")
+    asks = _asked_labels(calls, field) if calls is not None else ()
+    return role, asks if role == "assistant" else (), answers if role == "tool" else None
+
+
+def _asked_labels(calls: object, field: str) -> tuple[str, ...]:
+    if not isinstance(calls, (list, tuple)):
+        raise InvalidInput(f"must be a list, not {kind_of(calls)}", field=field, pointer="/tool_calls")
+    labels: list[str] = []
+    for index, call in enumerate(calls):
+        if not isinstance(call, Mapping):
+            raise InvalidInput(f"must be an object, not {kind_of(call)}", field=field, pointer=f"/tool_calls/{index}")
+        label = call.get("id")
+        if label is None:
+            continue
+        if type(label) is not str:
+            raise InvalidInput(f"must be text, not {kind_of(label)}", field=field, pointer=f"/tool_calls/{index}/id")
+        labels.append(label)
+    return tuple(labels)
+
+
+def admit_metadata(metadata: object, *, limits: Limits, field: str = "metadata") -> bytes:
+    """A JSON object of at most ``limits.metadata`` bytes."""
+    body, data = admit(metadata, field=field, limits=limits)
+    if not isinstance(data, Mapping):
+        raise InvalidInput(f"must be an object, not {kind_of(data)}", field=field)
+    if len(body) > limits.metadata:
+        raise LimitExceeded(field=field, size=len(body), limit=limits.metadata, setting="limits.metadata")
+    return body
+
+
+def estimate(body: bytes) -> int:
+    """Tokens that a model will count for this JSON, roughly: four ASCII bytes, or one character of another script."""
+    if body.isascii():
+        return len(body) // 4 + 1
+    ascii_bytes = len(body.translate(None, _NOT_ASCII))
+    characters = len(body.translate(None, _NOT_A_START))
+    return ascii_bytes // 4 + characters + 1
+
+
+_NOT_ASCII = bytes(range(0x80, 0x100))
+_NOT_A_START = bytes(range(0xC0))  # all but the first byte of each character that is not ASCII

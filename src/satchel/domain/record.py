@@ -1,0 +1,176 @@
+"""The session's one row: all that a decision needs, nothing that grows with the session's length."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from satchel.domain.ids import SessionRef
+from satchel.domain.policy import DEFAULT_POLICY, SessionPolicy
+from satchel.domain.run import RunStatus, Usage
+
+SessionStatus = Literal["ACTIVE", "CLOSED", "EXPIRED", "DELETED"]
+STATUSES: tuple[SessionStatus, ...] = ("ACTIVE", "CLOSED", "EXPIRED", "DELETED")
+Part = Literal["messages", "tool_history", "runs", "working_memory", "metadata", "title", "status"]
+
+KEPT_TRANSITIONS = 32
+KEPT_LABELS = 128
+
+
+class PartVersions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """For each part of the session the version at which it last changed."""
+
+    messages: int = 0
+    tool_history: int = 0
+    runs: int = 0
+    working_memory: int = 0
+    metadata: int = 0
+    title: int = 0
+    status: int = 0
+
+    def changed_since(self, version: int) -> tuple[str, ...]:
+        return tuple(name for name in self.__struct_fields__ if getattr(self, name) > version)
+
+
+class Transition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One change of the session's status. ``reason`` is ``idle``, ``max_lifetime``, ``retention``, or the caller's own."""
+
+    at: int
+    to: SessionStatus
+    actor: str
+    reason: str = ""
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The run that may work now."""
+
+    run_id: str
+    status: RunStatus
+    attempt: int = 0
+    agent: str = ""
+    lease: int = 0  # microseconds that each renewal adds
+    cancel_requested: bool = False
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run in the queue, and the size of the input that waits with it."""
+
+    run_id: str
+    agent: str = ""
+    size: int = 0
+
+
+class OpenCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    seq: int
+    tool_call_id: str | None = None
+    run_id: str | None = None
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a fork comes from."""
+
+    session_id: str
+    seq: int
+
+
+class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """See DESIGN's words. ``version`` is public; ``revision`` is the store's own and grows with every write of the record."""
+
+    tenant_id: str
+    session_id: str
+    user_id: str
+    revision: int
+    created_at: int
+    updated_at: int
+    active_at: int  # last activity: idle counts from here
+    clock_from: int  # creation or last restore: max_lifetime counts from here
+    status: SessionStatus = "ACTIVE"
+    version: int = 0
+    last_seq: int = 0
+    title: str = ""
+    external_id: str | None = None
+    generation: int = 0
+    closed_at: int | None = None
+    policy: SessionPolicy = DEFAULT_POLICY
+    hidden: bool = False
+    origin: Origin | None = None
+    # Totals.
+    messages: int = 0
+    tool_calls: int = 0
+    runs: int = 0
+    retracted: int = 0
+    context_tokens: int = 0
+    usage: Usage = Usage()
+    changed: PartVersions = PartVersions()
+    # Work.
+    run_number: int = 0
+    turn: Turn | None = None
+    queue: tuple[Waiting, ...] = ()
+    open_calls: tuple[OpenCall, ...] = ()
+    asked: tuple[str, ...] = ()
+    # Lifecycle history: the newest transitions, and how many there were.
+    lifecycle: tuple[Transition, ...] = ()
+    transitions: int = 0
+    # What looks after the session: a tombstone's rows, or what an unfinished import left.
+    erasing: bool = False
+    sweep_at: int | None = None
+    lease_until: int | None = None
+    lease_clock: str = ""
+
+    @property
+    def ref(self) -> SessionRef:
+        return SessionRef(self.tenant_id, self.session_id)
+
+    @property
+    def ready_agent(self) -> str | None:
+        """The agent whose workers may claim this session's run now; None when there is nothing to claim."""
+        return self.turn.agent if self.turn is not None and self.turn.status == "READY" else None
+
+    @property
+    def expires_at(self) -> int | None:
+        """The instant at which an ACTIVE session expires, if nothing happens before."""
+        if self.status != "ACTIVE" or self.hidden:
+            return None
+        instants = []
+        if self.policy.idle is not None and not self.is_busy:
+            instants.append(self.active_at + self.policy.idle)
+        if self.policy.max_lifetime is not None:
+            instants.append(self.clock_from + self.policy.max_lifetime)
+        return min(instants, default=None)
+
+    @property
+    def is_busy(self) -> bool:
+        """A RUNNING or WAITING run keeps its session from idling."""
+        return self.turn is not None and self.turn.status in ("RUNNING", "WAITING")
+
+    @property
+    def erases_at(self) -> int | None:
+        """The instant at which the policy deletes a session that is not ACTIVE any more."""
+        if self.status not in ("CLOSED", "EXPIRED") or self.policy.retention is None or self.closed_at is None:
+            return None
+        return self.closed_at + self.policy.retention
+
+    def lease_is_over(self, lease_now: int, lease_clock: str) -> bool:
+        """Whether the run that has the turn is RUNNING under a lease that ended (another clock: it ended)."""
+        if self.turn is None or self.turn.status != "RUNNING" or self.lease_until is None:
+            return False
+        return self.lease_clock != lease_clock or lease_now >= self.lease_until
+
+    def status_at(self, now: int) -> SessionStatus:
+        """The status that holds at ``now``, whether or not anybody has committed the expiry yet."""
+        expires = self.expires_at
+        return "EXPIRED" if expires is not None and now >= expires else self.status
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(SessionRecord).decode
+
+
+def encode_record(record: SessionRecord) -> bytes:
+    return _encode(record)
+
+
+def decode_record(data: bytes | str) -> SessionRecord:
+    """Raises ValueError (msgspec.ValidationError) when what is stored is not a record."""
+    return _decode(data)

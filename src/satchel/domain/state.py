@@ -1,0 +1,145 @@
+"""What a decision sees, and what it answers.
+
+A decision is pure: it is given a state and an instant, and gives back an effect. The committer lays the effects of the
+decisions before it over the state that was loaded, so that decisions on one session can share one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from satchel.domain.event import Event
+from satchel.domain.idempotency import Answer, IdempotencyRecord
+from satchel.domain.record import SessionRecord
+from satchel.domain.run import RunRow
+from satchel.domain.tool_call import CallRow
+
+
+class Clock(NamedTuple):
+    """The store's clocks: ``now`` is wall time; leases count on ``lease_now``, which means something only beside
+    readings of the same ``lease_clock`` (a boot id, where there is no server). All in microseconds."""
+
+    now: int
+    lease_now: int
+    lease_clock: str
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True):
+    """What a decision needs to see beside the record.
+
+    ``arguments_hashes``: the newest call with equal arguments. ``open_work``: the open runs and calls; they are given as well
+    when the record says that something is overdue.
+    """
+
+    keys: tuple[bytes, ...] = ()
+    run_ids: tuple[str, ...] = ()
+    call_seqs: tuple[int, ...] = ()
+    arguments_hashes: tuple[bytes, ...] = ()
+    event_seqs: tuple[int, ...] = ()
+    open_work: bool = False
+    working_memory: bool = False
+    metadata: bool = False
+
+
+NOTHING = Want()
+
+
+def merge_wants(wants: Iterable[Want]) -> Want:
+    """One want that covers all."""
+    together = list(wants)
+    if len(together) == 1:
+        return together[0]
+    return Want(
+        keys=tuple(dict.fromkeys(key for want in together for key in want.keys)),
+        run_ids=tuple(dict.fromkeys(run_id for want in together for run_id in want.run_ids)),
+        call_seqs=tuple(dict.fromkeys(seq for want in together for seq in want.call_seqs)),
+        arguments_hashes=tuple(dict.fromkeys(found for want in together for found in want.arguments_hashes)),
+        event_seqs=tuple(dict.fromkeys(seq for want in together for seq in want.event_seqs)),
+        open_work=any(want.open_work for want in together),
+        working_memory=any(want.working_memory for want in together),
+        metadata=any(want.metadata for want in together),
+    )
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """What one accepted decision changes. ``record`` is the whole new record (the committer counts its revision)."""
+
+    record: SessionRecord
+    answer: Answer
+    events: tuple[Event, ...] = ()
+    runs: tuple[RunRow, ...] = ()
+    calls: tuple[CallRow, ...] = ()
+    working_memory: bytes | None = None
+    metadata: bytes | None = None
+
+
+class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision holds already (a no-op), or was taken before (``replayed``)."""
+
+    answer: Answer
+    replayed: bool = False
+
+
+class SessionState:
+    """One session as loaded, with the effects of earlier decisions laid over it."""
+
+    __slots__ = ("calls", "events", "keys", "metadata", "record", "runs", "same_calls", "working_memory")
+
+    def __init__(
+        self,
+        record: SessionRecord | None,
+        *,
+        keys: dict[bytes, IdempotencyRecord] | None = None,
+        runs: dict[str, RunRow] | None = None,
+        calls: dict[int, CallRow] | None = None,
+        same_calls: dict[bytes, int] | None = None,
+        events: dict[int, Event] | None = None,
+        working_memory: bytes = b"",
+        metadata: bytes = b"",
+    ) -> None:
+        self.record = record
+        self.keys = {} if keys is None else keys
+        self.runs = {} if runs is None else runs
+        self.calls = {} if calls is None else calls
+        self.same_calls = {} if same_calls is None else same_calls
+        self.events = {} if events is None else events
+        self.working_memory = working_memory
+        self.metadata = metadata
+
+    def copy(self) -> SessionState:
+        """Independent of this one; what both hold is frozen."""
+        return SessionState(
+            self.record,
+            keys=dict(self.keys),
+            runs=dict(self.runs),
+            calls=dict(self.calls),
+            same_calls=dict(self.same_calls),
+            events=dict(self.events),
+            working_memory=self.working_memory,
+            metadata=self.metadata,
+        )
+
+    def lay(self, effect: Effect) -> None:
+        """Lay ``effect`` over this state."""
+        self.record = effect.record
+        for run in effect.runs:
+            self.runs[run.run_id] = run
+        for call in effect.calls:
+            if call.seq not in self.calls:
+                self.same_calls[call.arguments_hash] = call.seq
+            self.calls[call.seq] = call
+        for event in effect.events:
+            self.events[event.seq] = event
+        if effect.working_memory is not None:
+            self.working_memory = effect.working_memory
+        if effect.metadata is not None:
+            self.metadata = effect.metadata
+
+    @property
+    def existing(self) -> SessionRecord:
+        """The record of a session that is known to be there."""
+        assert self.record is not None
+        return self.record

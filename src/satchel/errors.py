@@ -1,0 +1,354 @@
+"""Every error that Satchel raises on purpose.
+
+    SatchelError
+    ├── Unauthenticated              nobody is calling
+    ├── InvalidInput                 the request by itself is wrong (also a ValueError)
+    │   ├── LimitExceeded            too large, too many, too deep
+    │   └── InvalidCursor            a cursor that this caller did not get for this list
+    ├── NotFound                     unknown, or somebody else's: both look alike
+    │   ├── SessionNotFound          (also a KeyError)
+    │   ├── RunNotFound
+    │   ├── MessageNotFound
+    │   └── ToolCallNotFound
+    ├── NotAllowed                   yours, but your role may not do this
+    ├── Conflict                     right by itself, refused by the state it met; nothing was stored
+    │   ├── VersionConflict          expected_version is not the current one
+    │   ├── VersionRequired          this write is only safe with an expected_version
+    │   ├── IdempotencyMismatch      the key was used for another request
+    │   ├── SessionExists            if_exists="raise" met a session of that external_id
+    │   ├── SessionNotActive
+    │   │   ├── SessionClosed
+    │   │   ├── SessionExpired
+    │   │   └── SessionDeleted       a tombstone, shown to its owner
+    │   ├── RestoreRefused           the session's policy does not let this caller restore it
+    │   ├── RunActive                another run has the turn
+    │   ├── QueueFull                too many runs, or too much input, are waiting
+    │   ├── RunFenced                this attempt no longer holds the run
+    │   ├── IllegalTransition        the run cannot go from this status to that one
+    │   ├── ToolCallOpen             a call of that label is still open
+    │   └── ToolCallEnded            the call has ended already, with another outcome
+    └── StoreError                   the store, not the request
+        ├── StoreBusy                too much contention; nothing was stored
+        ├── StoreUnavailable         the store is away; nothing was stored
+        ├── OutcomeUnknown           the write may be there: repeat it with the same idempotency key
+        ├── StoreCorrupt             what is stored cannot be read
+        ├── StoreMisused             closed, not opened, or carried into another process
+        └── SchemaMismatch           the database is newer than this program, or half migrated
+
+``code`` is stable and public, the sentence may improve. ``retryable`` says whether the very same call, with the
+same idempotency key, may succeed later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class SatchelError(Exception):
+    """Root of the hierarchy."""
+
+    code: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        # KeyError, a base of some errors here, would show the repr of its argument.
+        return str(self.args[0]) if self.args else self.code
+
+
+class Unauthenticated(SatchelError):
+    """No principal, or one without an identity."""
+
+    code = "unauthenticated"
+
+
+class InvalidInput(SatchelError, ValueError):
+    """The request is wrong by itself. ``pointer`` is a JSON Pointer (RFC 6901) to the place."""
+
+    code = "invalid_input"
+
+    def __init__(self, reason: str, *, field: str, pointer: str = "") -> None:
+        self.reason = reason
+        self.field = field
+        self.pointer = pointer
+        super().__init__(f"{field}{pointer and f' at {pointer}'}: {reason}")
+
+
+class LimitExceeded(InvalidInput):
+    """``size`` of ``field`` is above ``limit``; ``setting`` names the limit that may be changed."""
+
+    code = "limit_exceeded"
+
+    def __init__(self, *, field: str, size: int, limit: int, setting: str, unit: str = "bytes") -> None:
+        self.size = size
+        self.limit = limit
+        self.setting = setting
+        self.unit = unit
+        super().__init__(f"{size} {unit}, the limit is {limit} (setting {setting})", field=field)
+
+
+class InvalidCursor(InvalidInput):
+    """The cursor was not given to this caller for this list."""
+
+    code = "invalid_cursor"
+
+    def __init__(self) -> None:
+        super().__init__("not a cursor of this list; start again without one", field="cursor")
+
+
+class NotFound(SatchelError):
+    """Unknown to this caller: it does not exist, or it is somebody else's."""
+
+    code = "not_found"
+
+
+class SessionNotFound(NotFound, KeyError):
+    code = "session_not_found"
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"no session {session_id!r}")
+
+
+class RunNotFound(NotFound):
+    code = "run_not_found"
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"no run {run_id!r} in this session")
+
+
+class MessageNotFound(NotFound):
+    code = "message_not_found"
+
+    def __init__(self, message: str | int) -> None:
+        self.message = message
+        super().__init__(f"no message {message!r} in this session")
+
+
+class ToolCallNotFound(NotFound):
+    code = "tool_call_not_found"
+
+    def __init__(self, call: str | int) -> None:
+        self.call = call
+        super().__init__(f"no tool call {call!r} in this session")
+
+
+class NotAllowed(SatchelError):
+    """The session is the caller's, but the caller's role may not do this."""
+
+    code = "not_allowed"
+
+    def __init__(self, *, role: str, action: str) -> None:
+        self.role = role
+        self.action = action
+        super().__init__(f"role {role!r} may not {action}")
+
+
+class Conflict(SatchelError):
+    """The request met a state that refuses it. Nothing was stored."""
+
+    code = "conflict"
+
+
+class VersionConflict(Conflict):
+    """``expected`` is not ``current``; ``changed`` names the parts of the session that changed since."""
+
+    code = "version_conflict"
+
+    def __init__(self, *, expected: int, current: int, changed: Sequence[str]) -> None:
+        self.expected = expected
+        self.current = current
+        self.changed = tuple(changed)
+        what = ", ".join(self.changed) or "nothing"
+        super().__init__(
+            f"expected version {expected}, the current one is {current} (changed since: {what});"
+            " read again, merge, and write with the current version"
+        )
+
+
+class VersionRequired(Conflict):
+    """A write that replaces what others may have written needs ``expected_version``, or the run that has the turn."""
+
+    code = "version_required"
+
+    def __init__(self, *, action: str) -> None:
+        self.action = action
+        super().__init__(f"{action} needs expected_version (or comes from the run that has the turn)")
+
+
+class IdempotencyMismatch(Conflict):
+    code = "idempotency_mismatch"
+
+    def __init__(self) -> None:
+        super().__init__("this idempotency key was used for another request in this session; take a new key")
+
+
+class SessionExists(Conflict):
+    code = "session_exists"
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"a session of this external_id exists: {session_id}")
+
+
+class SessionNotActive(Conflict):
+    """The session takes no writes in its status."""
+
+    code = "session_not_active"
+
+
+class SessionClosed(SessionNotActive):
+    code = "session_closed"
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"session {session_id} is CLOSED and takes no writes; restore_session opens it again")
+
+
+class SessionExpired(SessionNotActive):
+    code = "session_expired"
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"session {session_id} is EXPIRED and takes no writes; restore_session opens it again")
+
+
+class SessionDeleted(SessionNotActive):
+    code = "session_deleted"
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"session {session_id} was deleted; its id is never used again")
+
+
+class RestoreRefused(Conflict):
+    code = "restore_refused"
+
+    def __init__(self, *, status: str, policy: str) -> None:
+        self.status = status
+        self.policy = policy
+        super().__init__(f"this session's policy restores {status} sessions by: {policy}")
+
+
+class RunActive(Conflict):
+    """Another run has the turn: ``run_id`` names it."""
+
+    code = "run_active"
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f'run {run_id} has the turn; wait for it, or add with on_busy="queue" or "cancel"')
+
+
+class QueueFull(Conflict):
+    code = "queue_full"
+    retryable = True
+
+    def __init__(self, *, size: int, limit: int, setting: str, unit: str) -> None:
+        self.size = size
+        self.limit = limit
+        self.setting = setting
+        self.unit = unit
+        super().__init__(f"{size} {unit} would wait for the turn, the limit is {limit} (setting {setting})")
+
+
+class RunFenced(Conflict):
+    """The caller wrote as an attempt of a run that it no longer holds."""
+
+    code = "run_fenced"
+
+    def __init__(self, *, run_id: str, attempt: int, reason: str) -> None:
+        self.run_id = run_id
+        self.attempt = attempt
+        self.reason = reason
+        super().__init__(f"attempt {attempt} of run {run_id} holds it no longer: {reason}")
+
+
+class IllegalTransition(Conflict):
+    code = "illegal_transition"
+
+    def __init__(self, *, run_id: str, current: str, wanted: str) -> None:
+        self.run_id = run_id
+        self.current = current
+        self.wanted = wanted
+        super().__init__(f"run {run_id} is {current} and cannot become {wanted}")
+
+
+class ToolCallOpen(Conflict):
+    code = "tool_call_open"
+
+    def __init__(self, *, tool_call_id: str, seq: int) -> None:
+        self.tool_call_id = tool_call_id
+        self.seq = seq
+        super().__init__(f"a call labelled {tool_call_id!r} is still open (seq {seq}); finish it first")
+
+
+class ToolCallEnded(Conflict):
+    code = "tool_call_ended"
+
+    def __init__(self, *, seq: int, status: str) -> None:
+        self.seq = seq
+        self.status = status
+        super().__init__(f"tool call {seq} has ended already: {status}")
+
+
+class StoreError(SatchelError):
+    """The store could not do what a correct request asked for."""
+
+    code = "store_error"
+
+
+class StoreBusy(StoreError):
+    """Too much contention. Nothing was stored."""
+
+    code = "store_busy"
+    retryable = True
+
+    def __init__(
+        self, reason: str = "the session changed faster than this write could follow; nothing was stored"
+    ) -> None:
+        super().__init__(reason)
+
+
+class StoreUnavailable(StoreError):
+    """The store is away. Nothing was stored."""
+
+    code = "store_unavailable"
+    retryable = True
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the store is not available ({reason}); nothing was stored")
+
+
+class OutcomeUnknown(StoreError):
+    """The store went away during a commit. Repeat the call with the same idempotency key."""
+
+    code = "outcome_unknown"
+    retryable = True
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the write may or may not be stored ({reason}); repeat it with the same idempotency key")
+
+
+class StoreCorrupt(StoreError):
+    code = "store_corrupt"
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"{what} cannot be read; nothing was changed")
+
+
+class StoreMisused(StoreError):
+    code = "store_misused"
+
+
+class SchemaMismatch(StoreError):
+    code = "schema_mismatch"
+
+    def __init__(self, *, found: int, known: int) -> None:
+        self.found = found
+        self.known = known
+        super().__init__(f"the database has schema {found}, this program knows {known}; update Satchel")

@@ -1,0 +1,70 @@
+"""Lists of sessions: the store filters by owner, status and time; title and metadata are looked at page by page."""
+
+from __future__ import annotations
+
+import msgspec
+
+from satchel.domain.json_text import canonical, decode
+from satchel.domain.page import Page, decode_cursor, encode_cursor
+from satchel.domain.record import SessionStatus
+from satchel.domain.session import Session, session_from
+from satchel.store import ListedSession, Store
+
+SCANNED = 1000  # sessions that one call looks at
+
+
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
+    tenant_id: str
+    user_id: str | None
+    status: SessionStatus | None
+    updated_from: int | None
+    updated_before: int | None
+    metadata: bytes | None
+    title: str | None
+
+    @property
+    def needs_scan(self) -> bool:
+        return self.metadata is not None or self.title is not None
+
+    def matches(self, listed: ListedSession) -> bool:
+        if self.title is not None and self.title.casefold() not in listed.record.title.casefold():
+            return False
+        if self.metadata is None:
+            return True
+        held = decode(listed.metadata) if listed.metadata else {}
+        wanted = decode(self.metadata)
+        return all(name in held and canonical(held[name]) == canonical(value) for name, value in wanted.items())
+
+
+async def list_page(store: Store, filters: Filters, *, side: str, limit: int, cursor: str | None) -> Page[Session]:
+    """Newest ``updated_at`` first. Raises InvalidCursor when the cursor is of another list, or another caller's."""
+    parts = ("sessions", side, msgspec.json.encode(filters).decode())
+    after: tuple[int, str] | None = None
+    if cursor is not None:
+        updated_at, session_id = decode_cursor(cursor, *parts, shape=(int, str))
+        after = (int(updated_at), str(session_id))
+    found: list[Session] = []
+    seen = 0
+    while True:
+        size = min(100, SCANNED - seen) if filters.needs_scan else limit + 1
+        page = await store.sessions(
+            filters.tenant_id,
+            user_id=filters.user_id,
+            status=filters.status,
+            updated_from=filters.updated_from,
+            updated_before=filters.updated_before,
+            after=after,
+            limit=size,
+        )
+        for listed in page.sessions:
+            if len(found) == limit:
+                return Page(tuple(found), None if after is None else encode_cursor(after, *parts))
+            after = (listed.record.updated_at, listed.record.session_id)
+            seen += 1
+            if filters.matches(listed):
+                shown = session_from(listed.record, now=page.clock.now, working_memory=None, metadata=listed.metadata)
+                found.append(shown)
+        if len(page.sessions) < size:
+            return Page(tuple(found))
+        if seen >= SCANNED:
+            return Page(tuple(found), None if after is None else encode_cursor(after, *parts))

@@ -1,0 +1,33 @@
+"""``satchel.open(url)``: a store by its address."""
+
+from __future__ import annotations
+
+from satchel.commit import OpenStore
+from satchel.domain.limits import DEFAULT_LIMITS, Limits
+from satchel.domain.policy import DEFAULT_POLICY, Policy
+from satchel.errors import InvalidInput
+from satchel.store import Store
+from satchel.stores.memory import MemoryStore
+
+SCHEMES = ("memory:", "sqlite:///")
+
+
+def open(url: str, *, limits: Limits = DEFAULT_LIMITS, policy: Policy | None = None) -> OpenStore:
+    """The store at ``url``, to be opened by ``async with`` (or ``await store.open()``).
+
+    ``memory:`` is this process's own and gone with it. ``sqlite:///agent.db`` is a file relative to the working folder,
+    ``sqlite:////var/lib/agent.db`` an absolute one; it is created if it is missing. ``limits`` and ``policy`` hold for all
+    managers of this store. Raises InvalidInput for an address that nothing here can open.
+    """
+    return OpenStore(store_at(url), limits=limits, policy=(policy or Policy()).over(DEFAULT_POLICY))
+
+
+def store_at(url: str) -> Store:
+    if url == "memory:":
+        return MemoryStore()
+    if url.startswith("sqlite:///"):
+        from satchel.stores.sqlite import SqliteStore
+
+        return SqliteStore(url.removeprefix("sqlite:///"))
+    scheme = url.split(":", 1)[0][:20]
+    raise InvalidInput(f"cannot open {scheme!r}; it must begin with one of {', '.join(SCHEMES)}", field="url")

@@ -1,0 +1,274 @@
+"""RunManager: the turn, the queue, and what happens to a run between them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from satchel.access import access_to, checked_limit, draft_parts, request
+from satchel.commit import OpenStore
+from satchel.domain.clock import SECOND
+from satchel.domain.decisions.runs import AddRun, AddStep, CancelRun, EndRun, RenewRun, RunDecision, StartRun
+from satchel.domain.ids import RANDOM_BYTES, checked_id, checked_line, digest, encode_id
+from satchel.domain.json_text import kind_of
+from satchel.domain.message import admit_message, admit_metadata
+from satchel.domain.page import Page, decode_cursor, encode_cursor
+from satchel.domain.principal import Principal
+from satchel.domain.run import Attempt, OnBusy, Run, RunError, RunStatus, Usage
+from satchel.errors import InvalidInput, RunNotFound
+from satchel.store import RunPage
+
+LEASE = 30.0  # seconds; renewed at a third of it
+GOAL_BYTES = 8 * 1024
+STATUSES = ("READY", "RUNNING", "WAITING", "COMPLETED", "FAILED", "CANCELLED")
+
+
+class RunManager:
+    """Runs of the sessions that its principal may see.
+
+    Every method that writes takes ``idempotency_key`` and, where others could have changed what it builds on,
+    ``expected_version``. ``attempt`` names the run that writes: ``Attempt(run_id, attempt)``.
+    """
+
+    def __init__(self, store: OpenStore | None = None, principal: Principal | None = None) -> None:
+        self._access = access_to(store, principal, None)
+
+    @property
+    def principal(self) -> Principal:
+        return self._access.principal
+
+    async def add_run(
+        self,
+        session_id: str,
+        *,
+        goal: str = "",
+        agent: str = "",
+        input: Mapping[str, Any] | str | bytes | None = None,
+        on_busy: OnBusy = "reject",
+        max_attempts: int = 1,
+        metadata: Mapping[str, Any] | None = None,
+        start: bool = False,
+        lease: float = LEASE,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """Add a run: READY, with the turn if nobody has it.
+
+        ``input`` is the message that the run answers: a user's text, or a chat message as a mapping (a str is text here,
+        not JSON). It becomes a message of the session in the commit that starts the run. ``on_busy`` says what happens
+        while another run has the turn: ``reject`` raises RunActive; ``queue`` waits (QueueFull when too many do);
+        ``cancel`` asks the holder to stop and goes next. ``start`` takes the turn and starts at once if it is free; the
+        caller then executes the run itself, under a lease of ``lease`` seconds that it renews.
+
+        Raises SessionNotFound, NotAllowed, SessionClosed, SessionExpired, RunActive, QueueFull, InvalidInput.
+        """
+        if on_busy not in ("reject", "queue", "cancel"):
+            raise InvalidInput("must be reject, queue or cancel", field="on_busy")
+        if type(max_attempts) is not int or not 1 <= max_attempts <= 100:
+            raise InvalidInput("must be a whole number from 1 to 100", field="max_attempts")
+        limits = self._access.limits
+        if isinstance(input, str):
+            input = {"role": "user", "content": input}
+        message = None if input is None else admit_message(input, limits=limits, field="input")
+        kept = None if metadata is None else admit_metadata(metadata, limits=limits)
+        checked_text(goal, field="goal")
+        if agent:
+            checked_id(agent, field="agent", limits=limits)
+        common = self._access.common(session_id, idempotency_key, expected_version, None)
+        parts = (None,) if message is None else draft_parts(message)
+        bits = os.urandom(RANDOM_BYTES)
+        if common["caller_key"]:  # the same call makes the same run, whoever decides it
+            bits = digest("run", session_id, common["key"].hex())
+        decision = AddRun(
+            **common,
+            fingerprint=request("add_run", goal, agent, on_busy, max_attempts, kept, int(start), *parts),
+            run_id=encode_id("run_", bits),
+            goal=goal,
+            agent=agent,
+            limits=limits,
+            on_busy=on_busy,
+            input=message,
+            metadata=kept,
+            max_attempts=max_attempts,
+            start=start,
+            lease=checked_lease(lease),
+        )
+        return (await self._access.submit(decision)).value
+
+    async def get_run(self, session_id: str, run_id: str) -> Run:
+        """Raises RunNotFound."""
+        page = await self.list_runs(session_id, run_id=run_id, limit=1)
+        if not page.items:
+            raise RunNotFound(run_id)
+        return page.items[0]
+
+    async def list_runs(
+        self,
+        session_id: str,
+        *,
+        run_id: str | None = None,
+        status: RunStatus | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Run]:
+        """Newest first."""
+        if status is not None and status not in STATUSES:
+            raise InvalidInput(f"must be one of {', '.join(STATUSES)}", field="status")
+        checked_limit(limit, most=self._access.limits.page)
+        ref = self._access.ref(session_id)
+        parts = ("runs", *ref, self._access.principal.side, status or "", run_id or "")
+        before = None if cursor is None else int(decode_cursor(cursor, *parts, shape=(int,))[0])
+
+        async def fetch() -> RunPage:
+            return await self._access.store.runs(
+                ref, run_id=run_id, status=status, before_number=before, limit=limit + 1
+            )
+
+        page, _ = await self._access.read(ref, fetch)
+        shown = tuple(Run.from_row(row, session_id=session_id) for row in page.runs[:limit])
+        more = encode_cursor((shown[-1].number,), *parts) if len(page.runs) > limit else None
+        return Page(shown, more)
+
+    async def start_run(
+        self, session_id: str, run_id: str, *, lease: float = LEASE, idempotency_key: str | None = None
+    ) -> Run:
+        """Claim a READY run that has the turn: RUNNING, under a lease of ``lease`` seconds. Its ``attempt`` counts up.
+
+        Raises RunNotFound, RunActive (another run has the turn), IllegalTransition.
+        """
+        decision = StartRun(
+            **self._access.common(session_id, idempotency_key, None, None),
+            fingerprint=request("start_run", run_id),
+            run_id=run_id,
+            lease=checked_lease(lease),
+        )
+        return (await self._access.submit(decision)).value
+
+    async def renew_run(self, session_id: str, attempt: Attempt) -> bool:
+        """Move the lease on. True: somebody asked the run to stop. Raises RunFenced when it is lost."""
+        common = self._access.common(session_id, None, None, attempt) | {"key": None}
+        return (await self._access.submit(RenewRun(**common))).value
+
+    async def add_step(
+        self,
+        session_id: str,
+        attempt: Attempt,
+        name: str,
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        total_tokens: int = 0,
+        duration_ms: int | None = None,
+        error: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """One model call of a run, with its tokens as the provider counts them. (A tool call counts itself.)"""
+        checked_text(name, field="name")
+        counts = (input_tokens, output_tokens, total_tokens)
+        if any(type(count) is not int or not 0 <= count < 1 << 53 for count in counts):
+            raise InvalidInput("must be whole numbers from 0", field="tokens")
+        usage = Usage(*counts)
+        step: dict[str, Any] = {"kind": "model", "name": name}
+        step.update(zip(("input_tokens", "output_tokens", "total_tokens"), counts, strict=True))
+        if duration_ms is not None:
+            step["duration_ms"] = duration_ms
+        if error is not None:
+            step["error"] = checked_text(error, field="error")
+        body = msgspec.json.encode(step)
+        decision = AddStep(
+            **self._access.common(session_id, idempotency_key, None, attempt),
+            fingerprint=request("add_step", attempt.run_id, body),
+            run_id=attempt.run_id,
+            body=body,
+            usage=usage,
+        )
+        return (await self._access.submit(decision)).value
+
+    async def complete_run(
+        self, session_id: str, attempt: Attempt, *, stop_reason: str = "end_turn", idempotency_key: str | None = None
+    ) -> Run:
+        """COMPLETED. The first terminal commit wins: RunFenced when the run ended before, or is another attempt's."""
+        return await self._end(session_id, attempt, "COMPLETED", stop_reason, None, idempotency_key)
+
+    async def fail_run(
+        self,
+        session_id: str,
+        attempt: Attempt,
+        *,
+        code: str,
+        message: str = "",
+        stop_reason: str = "error",
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """FAILED, with a stable ``code`` and a sentence."""
+        error = RunError(code=checked_text(code, field="code"), message=checked_text(message, field="message"))
+        return await self._end(session_id, attempt, "FAILED", stop_reason, error, idempotency_key)
+
+    async def end_cancelled_run(
+        self, session_id: str, attempt: Attempt, *, stop_reason: str = "cancelled", idempotency_key: str | None = None
+    ) -> Run:
+        """CANCELLED, by the attempt that was asked to stop; its open calls are closed as cancelled."""
+        return await self._end(session_id, attempt, "CANCELLED", stop_reason, None, idempotency_key)
+
+    async def _end(
+        self,
+        session_id: str,
+        attempt: Attempt,
+        status: RunStatus,
+        stop_reason: str,
+        error: RunError | None,
+        idempotency_key: str | None,
+    ) -> Run:
+        checked_text(stop_reason, field="stop_reason")
+        why = None if error is None else msgspec.json.encode(error)
+        decision = EndRun(
+            **self._access.common(session_id, idempotency_key, None, attempt),
+            fingerprint=request("end_run", attempt.run_id, attempt.attempt, status, stop_reason, why),
+            run_id=attempt.run_id,
+            status=status,
+            stop_reason=stop_reason,
+            error=error,
+        )
+        return (await self._access.submit(decision)).value
+
+    async def cancel_run(
+        self,
+        session_id: str,
+        run_id: str,
+        *,
+        reason: str = "cancelled",
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """End a run that waits, at once; ask a RUNNING one to stop. Cancelling twice is fine.
+
+        Raises RunNotFound, IllegalTransition (it has completed or failed).
+        """
+        checked_text(reason, field="reason")
+        decision: RunDecision = CancelRun(
+            **self._access.common(session_id, idempotency_key, expected_version, None),
+            fingerprint=request("cancel_run", run_id, reason),
+            run_id=run_id,
+            reason=reason,
+        )
+        return (await self._access.submit(decision)).value
+
+
+def checked_lease(seconds: float) -> int:
+    """Microseconds. Raises InvalidInput."""
+    if type(seconds) not in (int, float) or not 0.05 <= seconds <= 86_400:
+        raise InvalidInput("must be seconds, from 0.05 to 86400", field="lease")
+    return int(seconds * SECOND)
+
+
+def checked_text(text: str, *, field: str) -> str:
+    """Text of several lines, of at most 8 KiB."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"must be text, not {kind_of(text)}", field=field)
+    checked_line(
+        "".join(char for char in text if char not in "\n\t\r"), field=field, limit=GOAL_BYTES, setting="a fixed limit"
+    )
+    return text

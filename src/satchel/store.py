@@ -1,0 +1,247 @@
+"""What Satchel asks of a database.
+
+A store keeps rows and compares revisions. It decides nothing: who may do what, which change is legal and what a session
+looks like after it are the domain's. Bodies are bytes of JSON and come back as they were given. Ids compare byte by byte.
+
+Everything here may be called by several tasks at once, and any call may be cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Literal, Protocol
+
+import msgspec
+
+from satchel.domain.event import Event, EventKind
+from satchel.domain.idempotency import IdempotencyRecord
+from satchel.domain.ids import SessionRef
+from satchel.domain.record import SessionRecord, SessionStatus
+from satchel.domain.run import RunRow, RunStatus
+from satchel.domain.state import Clock, SessionState, Want
+from satchel.domain.tool_call import CallRow
+from satchel.errors import SatchelError
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store can promise and what it cannot."""
+
+    name: str
+    durable: bool  # what was acknowledged survives the death of the process, and a power cut
+    shared: bool  # several processes may open it at once
+    prefix_after_failover: bool  # what a reader saw stays, whatever fails
+    clock: Literal["process", "server"]  # whose wall clock `now` is
+    parallel_batches: int = 1  # commits of disjoint sessions that are worth having in flight at once
+
+
+class Outcome(Enum):
+    APPLIED = "applied"
+    STALE = "stale"  # not applied: another revision, or not_after has passed
+    UNKNOWN = "unknown"  # the store cannot tell; load again
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """All or nothing, for one session. The store applies it only if the session is still at revision ``base``, and before
+    ``not_after``; then ``record`` is the whole new record."""
+
+    ref: SessionRef
+    base: int | None  # None: no record may exist
+    record: SessionRecord
+    not_after: int | None = None  # the store's wall clock; at or past it: STALE
+    events: tuple[Event, ...] = ()
+    runs: tuple[RunRow, ...] = ()
+    calls: tuple[CallRow, ...] = ()
+    working_memory: bytes | None = None  # None: as it was; b"": none
+    metadata: bytes | None = None
+    idempotency: tuple[IdempotencyRecord, ...] = ()
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot of each session by itself. A session that is not there has a state without a record; one that cannot be
+    read has its error instead, and does not harm the others."""
+
+    sessions: Mapping[SessionRef, SessionState | SatchelError]
+    clock: Clock
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """One session, read in one snapshot. ``messages``, ``tool_calls`` and ``runs`` in order, oldest first."""
+
+    record: SessionRecord | None
+    clock: Clock
+    working_memory: bytes = b""
+    metadata: bytes = b""
+    messages: tuple[Event, ...] = ()
+    tool_calls: tuple[CallRow, ...] = ()
+    runs: tuple[RunRow, ...] = ()
+
+
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
+    """``retracted``: the seqs among ``events`` of messages that were taken back."""
+
+    record: SessionRecord | None
+    clock: Clock
+    events: tuple[Event, ...] = ()
+    retracted: frozenset[int] = frozenset()
+
+
+class CallPage(msgspec.Struct, frozen=True, kw_only=True):
+    record: SessionRecord | None
+    clock: Clock
+    tool_calls: tuple[CallRow, ...] = ()
+
+
+class RunPage(msgspec.Struct, frozen=True, kw_only=True):
+    record: SessionRecord | None
+    clock: Clock
+    runs: tuple[RunRow, ...] = ()
+
+
+class ListedSession(msgspec.Struct, frozen=True, kw_only=True):
+    record: SessionRecord
+    metadata: bytes = b""
+
+
+class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
+    clock: Clock
+    sessions: tuple[ListedSession, ...] = ()
+
+
+class Store(Protocol):
+    """A database, open. Raises StoreUnavailable when it is away (nothing was stored) and StoreMisused when it is not open;
+    a driver's own errors never leave it."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date: safe when several processes do it at once. Raises SchemaMismatch."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything; twice is fine. What was handed in is finished first."""
+        ...
+
+    # Writing
+
+    async def load(self, wanted: Mapping[SessionRef, Want]) -> Loaded:
+        """Each session with what is wanted of it.
+
+        The state holds: the record; of ``keys`` the idempotency records that exist; the rows of ``run_ids`` and
+        ``call_seqs``; for each of ``arguments_hashes`` the seq of the newest call with it; the events of ``event_seqs``
+        and the retractions that refer to them; with ``open_work`` (and always when the record ``is_overdue``) the rows
+        of the run that has the turn, of the queue and of the open calls. Memory and metadata are b"" unless wanted.
+        Runs come with their input (also when it is a message by now), calls with their bodies.
+        """
+        ...
+
+    async def commit(self, changes: Sequence[Change]) -> list[Outcome]:
+        """Apply each change, whole or not at all, each for itself; durable before this returns APPLIED.
+
+        ``changes`` name each session at most once. One that cannot be applied does not harm its neighbours.
+        """
+        ...
+
+    async def transact(
+        self, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
+    ) -> list[Outcome]:
+        """Load, decide, commit. ``decide`` is pure and quick, and may be called in another thread.
+
+        An embedded store does all of it under its one writer's lock, so that nothing is ever STALE there.
+        """
+        return await self.commit(decide(await self.load(wanted)))
+
+    # One session. Every answer holds the record and the clock of the same snapshot; without a record nothing else.
+
+    async def snapshot(
+        self,
+        ref: SessionRef,
+        *,
+        working_memory: bool = True,
+        metadata: bool = True,
+        messages: int = 0,
+        tool_calls: int = 0,
+        runs: int = 0,
+    ) -> Snapshot:
+        """The record, and the newest of each kind, as many as asked for; messages without the retracted ones."""
+        ...
+
+    async def events(
+        self,
+        ref: SessionRef,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        newest_first: bool = False,
+        kind: EventKind | None = None,
+        run_id: str | None = None,
+        with_retracted: bool = True,
+        limit: int,
+    ) -> EventPage:
+        """Events with ``after < seq < before``, exactly ``limit`` of them if there are as many. Without ``with_retracted``
+        messages that were taken back are left out and do not count."""
+        ...
+
+    async def tool_calls(
+        self,
+        ref: SessionRef,
+        *,
+        run_id: str | None = None,
+        tool: str | None = None,
+        arguments_hash: bytes | None = None,
+        tool_call_id: str | None = None,
+        is_open: bool | None = None,
+        after: int = 0,
+        before: int | None = None,
+        newest_first: bool = True,
+        limit: int,
+    ) -> CallPage: ...
+
+    async def runs(
+        self,
+        ref: SessionRef,
+        *,
+        run_id: str | None = None,
+        status: RunStatus | None = None,
+        after_number: int = 0,
+        before_number: int | None = None,
+        newest_first: bool = True,
+        limit: int,
+    ) -> RunPage: ...
+
+    # Across sessions
+
+    async def sessions(
+        self,
+        tenant_id: str,
+        *,
+        user_id: str | None = None,
+        status: SessionStatus | None = None,
+        updated_from: int | None = None,
+        updated_before: int | None = None,
+        after: tuple[int, str] | None = None,
+        limit: int,
+    ) -> SessionPage:
+        """Newest ``updated_at`` first; of equal ones the greater session_id (by its bytes) first. ``after`` is the
+        (updated_at, session_id) of the last one seen. ``status`` is the one that holds now. Neither tombstones nor hidden
+        sessions."""
+        ...
+
+    async def due(
+        self, queue: Literal["ready", "sweep"], *, agent: str | None = None, after: SessionRef | None = None, limit: int
+    ) -> list[SessionRef]:
+        """Sessions with work, in order of their refs, those after ``after``: ``ready``: a run of ``agent`` (None: of any)
+        to claim. ``sweep``: ``sweep_at`` has come, or a lease is over."""
+        ...
+
+    async def wait(self, ref: SessionRef, after: int, timeout: float) -> None:
+        """Until the session may have an event after ``after``; at most ``timeout`` seconds. A hint: may return early."""
+        ...
+
+    # Housekeeping
+
+    async def erase(self, ref: SessionRef, limit: int) -> int:
+        """Erase at most ``limit`` rows of a tombstone, in one commit; 0: none were left, and no trace of their text is in
+        the store's files."""
+        ...

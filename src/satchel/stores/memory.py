@@ -1,0 +1,426 @@
+"""Sessions in this process's memory: private, gone with it. What is kept is frozen, so nothing is shared with callers."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from satchel.domain.event import Event, EventKind
+from satchel.domain.idempotency import IdempotencyRecord
+from satchel.domain.ids import SessionRef
+from satchel.domain.record import SessionRecord, SessionStatus
+from satchel.domain.run import RunRow, RunStatus
+from satchel.domain.state import Clock, SessionState, Want
+from satchel.domain.tool_call import CallRow
+from satchel.domain.upkeep import is_overdue
+from satchel.errors import StoreMisused
+from satchel.store import (
+    CallPage,
+    Capabilities,
+    Change,
+    EventPage,
+    ListedSession,
+    Loaded,
+    Outcome,
+    RunPage,
+    SessionPage,
+    Snapshot,
+    Store,
+)
+
+T = TypeVar("T")
+
+_CAPABILITIES = Capabilities(name="memory", durable=False, shared=False, prefix_after_failover=True, clock="process")
+
+
+def process_clock() -> Clock:
+    """Wall time, and a lease clock that nobody sets."""
+    return Clock(time.time_ns() // 1000, time.monotonic_ns() // 1000, "process")
+
+
+class _Kept:
+    """One session."""
+
+    __slots__ = ("calls", "events", "keys", "metadata", "newest_call", "record", "retracted", "runs", "working_memory")
+
+    def __init__(self, record: SessionRecord) -> None:
+        self.record = record
+        self.events: list[Event] = []
+        self.retracted: set[int] = set()
+        self.runs: dict[str, RunRow] = {}
+        self.calls: dict[int, CallRow] = {}
+        self.newest_call: dict[bytes, int] = {}
+        self.keys: dict[bytes, IdempotencyRecord] = {}
+        self.working_memory = b""
+        self.metadata = b""
+
+
+class MemoryStore(Store):
+    """``clock`` may be replaced, to test what time does."""
+
+    def __init__(self, *, clock: Callable[[], Clock] = process_clock) -> None:
+        self._clock = clock
+        self._sessions: dict[SessionRef, _Kept] = {}
+        self._woken = asyncio.Event()
+        self._open = True
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return _CAPABILITIES
+
+    async def open(self) -> None:
+        self._open = True
+
+    async def close(self) -> None:
+        self._open = False
+        self._wake()
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise StoreMisused("the store is closed")
+
+    # Writing
+
+    async def load(self, wanted: Mapping[SessionRef, Want]) -> Loaded:
+        self._check_open()
+        return self._load(wanted)
+
+    def _load(self, wanted: Mapping[SessionRef, Want]) -> Loaded:
+        clock = self._clock()
+        return Loaded(sessions={ref: self._state(ref, want, clock) for ref, want in wanted.items()}, clock=clock)
+
+    def _state(self, ref: SessionRef, want: Want, clock: Clock) -> SessionState:
+        kept = self._sessions.get(ref)
+        if kept is None:
+            return SessionState(None)
+        record = kept.record
+        run_ids = list(want.run_ids)
+        call_seqs = list(want.call_seqs)
+        if want.open_work or is_overdue(record, clock):
+            run_ids.extend(waiting.run_id for waiting in record.queue)
+            if record.turn is not None:
+                run_ids.append(record.turn.run_id)
+            call_seqs.extend(call.seq for call in record.open_calls)
+        return SessionState(
+            record,
+            keys={key: kept.keys[key] for key in want.keys if key in kept.keys},
+            runs={run_id: _with_input(kept, kept.runs[run_id]) for run_id in run_ids if run_id in kept.runs},
+            calls={seq: _with_bodies(kept, kept.calls[seq]) for seq in call_seqs if seq in kept.calls},
+            same_calls={h: kept.newest_call[h] for h in want.arguments_hashes if h in kept.newest_call},
+            events=_events_of(kept, want.event_seqs),
+            working_memory=kept.working_memory if want.working_memory else b"",
+            metadata=kept.metadata if want.metadata else b"",
+        )
+
+    async def commit(self, changes: Sequence[Change]) -> list[Outcome]:
+        self._check_open()
+        return self._commit(changes)
+
+    def _commit(self, changes: Sequence[Change]) -> list[Outcome]:
+        now = self._clock().now
+        outcomes = [self._apply(change, now) for change in changes]
+        if changes:
+            self._wake()
+        return outcomes
+
+    async def transact(
+        self, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
+    ) -> list[Outcome]:
+        self._check_open()
+        return self._commit(decide(self._load(wanted)))
+
+    def _apply(self, change: Change, now: int) -> Outcome:
+        kept = self._sessions.get(change.ref)
+        revision = None if kept is None else kept.record.revision
+        if revision != change.base or (change.not_after is not None and now >= change.not_after):
+            return Outcome.STALE
+        if kept is None:
+            kept = self._sessions[change.ref] = _Kept(change.record)
+        kept.record = change.record
+        for event in change.events:
+            kept.events.append(event)
+            if event.kind == "message_retracted" and event.refers_to is not None:
+                kept.retracted.add(event.refers_to)
+        for run in change.runs:
+            kept.runs[run.run_id] = run
+        for call in change.calls:
+            kept.calls[call.seq] = msgspec.structs.replace(call, start_body=b"{}", end_body=None)
+            if call.seq >= kept.newest_call.get(call.arguments_hash, 0):
+                kept.newest_call[call.arguments_hash] = call.seq
+        for record in change.idempotency:
+            kept.keys[record.key_hash] = record
+        if change.working_memory is not None:
+            kept.working_memory = change.working_memory
+        if change.metadata is not None:
+            kept.metadata = change.metadata
+        return Outcome.APPLIED
+
+    # One session
+
+    async def snapshot(
+        self,
+        ref: SessionRef,
+        *,
+        working_memory: bool = True,
+        metadata: bool = True,
+        messages: int = 0,
+        tool_calls: int = 0,
+        runs: int = 0,
+    ) -> Snapshot:
+        self._check_open()
+        clock = self._clock()
+        kept = self._sessions.get(ref)
+        if kept is None:
+            return Snapshot(record=None, clock=clock)
+        return Snapshot(
+            record=kept.record,
+            clock=clock,
+            working_memory=kept.working_memory if working_memory else b"",
+            metadata=kept.metadata if metadata else b"",
+            messages=_newest(_messages(kept), messages),
+            tool_calls=tuple(_with_bodies(kept, kept.calls[seq]) for seq in _newest(sorted(kept.calls), tool_calls)),
+            runs=tuple(_with_input(kept, run) for run in _newest(_runs_in_order(kept), runs)),
+        )
+
+    async def events(
+        self,
+        ref: SessionRef,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        newest_first: bool = False,
+        kind: EventKind | None = None,
+        run_id: str | None = None,
+        with_retracted: bool = True,
+        limit: int,
+    ) -> EventPage:
+        self._check_open()
+        clock = self._clock()
+        kept = self._sessions.get(ref)
+        if kept is None:
+            return EventPage(record=None, clock=clock)
+        found = [
+            event
+            for event in kept.events[max(0, after) : None if before is None else max(0, before - 1)]
+            if (kind is None or event.kind == kind)
+            and (run_id is None or event.run_id == run_id)
+            and (with_retracted or event.seq not in kept.retracted)
+        ]
+        page = tuple(_page(found, limit, newest_first=newest_first))
+        retracted = frozenset(event.seq for event in page if event.seq in kept.retracted)
+        return EventPage(record=kept.record, clock=clock, events=page, retracted=retracted)
+
+    async def tool_calls(
+        self,
+        ref: SessionRef,
+        *,
+        run_id: str | None = None,
+        tool: str | None = None,
+        arguments_hash: bytes | None = None,
+        tool_call_id: str | None = None,
+        is_open: bool | None = None,
+        after: int = 0,
+        before: int | None = None,
+        newest_first: bool = True,
+        limit: int,
+    ) -> CallPage:
+        self._check_open()
+        clock = self._clock()
+        kept = self._sessions.get(ref)
+        if kept is None:
+            return CallPage(record=None, clock=clock)
+        found = [
+            row
+            for seq, row in sorted(kept.calls.items())
+            if seq > after
+            and (before is None or seq < before)
+            and (run_id is None or row.run_id == run_id)
+            and (tool is None or row.tool == tool)
+            and (arguments_hash is None or row.arguments_hash == arguments_hash)
+            and (tool_call_id is None or row.tool_call_id == tool_call_id)
+            and (is_open is None or (row.status == "started") == is_open)
+        ]
+        page = tuple(_with_bodies(kept, row) for row in _page(found, limit, newest_first=newest_first))
+        return CallPage(record=kept.record, clock=clock, tool_calls=page)
+
+    async def runs(
+        self,
+        ref: SessionRef,
+        *,
+        run_id: str | None = None,
+        status: RunStatus | None = None,
+        after_number: int = 0,
+        before_number: int | None = None,
+        newest_first: bool = True,
+        limit: int,
+    ) -> RunPage:
+        self._check_open()
+        clock = self._clock()
+        kept = self._sessions.get(ref)
+        if kept is None:
+            return RunPage(record=None, clock=clock)
+        found = [
+            row
+            for row in _runs_in_order(kept)
+            if row.number > after_number
+            and (before_number is None or row.number < before_number)
+            and (run_id is None or row.run_id == run_id)
+            and (status is None or row.status == status)
+        ]
+        page = tuple(_with_input(kept, row) for row in _page(found, limit, newest_first=newest_first))
+        return RunPage(record=kept.record, clock=clock, runs=page)
+
+    # Across sessions
+
+    async def sessions(
+        self,
+        tenant_id: str,
+        *,
+        user_id: str | None = None,
+        status: SessionStatus | None = None,
+        updated_from: int | None = None,
+        updated_before: int | None = None,
+        after: tuple[int, str] | None = None,
+        limit: int,
+    ) -> SessionPage:
+        self._check_open()
+        clock = self._clock()
+        found = [
+            kept
+            for ref, kept in self._sessions.items()
+            if ref.tenant_id == tenant_id
+            and not kept.record.hidden
+            and kept.record.status != "DELETED"
+            and (user_id is None or kept.record.user_id == user_id)
+            and (status is None or kept.record.status_at(clock.now) == status)
+            and (updated_from is None or kept.record.updated_at >= updated_from)
+            and (updated_before is None or kept.record.updated_at < updated_before)
+            and (after is None or _list_key(kept.record) < (after[0], after[1].encode()))
+        ]
+        found.sort(key=lambda kept: _list_key(kept.record), reverse=True)
+        return SessionPage(
+            clock=clock,
+            sessions=tuple(ListedSession(record=kept.record, metadata=kept.metadata) for kept in found[:limit]),
+        )
+
+    async def due(
+        self, queue: Literal["ready", "sweep"], *, agent: str | None = None, after: SessionRef | None = None, limit: int
+    ) -> list[SessionRef]:
+        self._check_open()
+        clock = self._clock()
+        found = [
+            ref
+            for ref, kept in self._sessions.items()
+            if (after is None or _ref_key(ref) > _ref_key(after)) and _is_due(kept.record, queue, agent, clock)
+        ]
+        return sorted(found, key=_ref_key)[:limit]
+
+    async def wait(self, ref: SessionRef, after: int, timeout: float) -> None:
+        self._check_open()
+        kept = self._sessions.get(ref)
+        if kept is None or kept.record.last_seq > after:
+            return
+        woken = self._woken
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(woken.wait(), timeout)
+
+    def _wake(self) -> None:
+        self._woken.set()
+        self._woken = asyncio.Event()
+
+    # Housekeeping
+
+    async def erase(self, ref: SessionRef, limit: int) -> int:
+        self._check_open()
+        kept = self._sessions.get(ref)
+        if kept is None or kept.record.status != "DELETED":
+            return 0
+        erased = 0
+        while erased < limit and kept.events:
+            kept.events.pop()
+            erased += 1
+        for rows in (kept.runs, kept.calls, kept.newest_call, kept.keys):
+            erased += _erase_from(rows, limit - erased)
+        kept.retracted.clear()
+        return erased
+
+
+def _erase_from(rows: dict[Any, Any], limit: int) -> int:
+    count = min(limit, len(rows))
+    for _ in range(count):
+        rows.popitem()
+    return count
+
+
+def _list_key(record: SessionRecord) -> tuple[int, bytes]:
+    return record.updated_at, record.session_id.encode()
+
+
+def _ref_key(ref: SessionRef) -> tuple[bytes, bytes]:
+    return ref.tenant_id.encode(), ref.session_id.encode()
+
+
+def _is_due(record: SessionRecord, queue: str, agent: str | None, clock: Clock) -> bool:
+    if queue == "ready":
+        return record.ready_agent is not None and (agent is None or record.ready_agent == agent)
+    if record.lease_until is not None and (
+        record.lease_clock != clock.lease_clock or clock.lease_now >= record.lease_until
+    ):
+        return True
+    return record.sweep_at is not None and record.sweep_at <= clock.now
+
+
+def _event(kept: _Kept, seq: int) -> Event | None:
+    at = bisect.bisect_left(kept.events, seq, key=lambda event: event.seq)
+    return kept.events[at] if at < len(kept.events) and kept.events[at].seq == seq else None
+
+
+def _events_of(kept: _Kept, seqs: Iterable[int]) -> dict[int, Event]:
+    found: dict[int, Event] = {}
+    for seq in seqs:
+        event = _event(kept, seq)
+        if event is None:
+            continue
+        found[seq] = event
+        if seq in kept.retracted:
+            found.update((e.seq, e) for e in kept.events if e.kind == "message_retracted" and e.refers_to == seq)
+    return found
+
+
+def _messages(kept: _Kept) -> list[Event]:
+    return [event for event in kept.events if event.kind == "message" and event.seq not in kept.retracted]
+
+
+def _runs_in_order(kept: _Kept) -> list[RunRow]:
+    return sorted(kept.runs.values(), key=lambda run: run.number)
+
+
+def _with_bodies(kept: _Kept, row: CallRow) -> CallRow:
+    start = _event(kept, row.seq)
+    end = None if row.result_seq is None else _event(kept, row.result_seq)
+    return msgspec.structs.replace(
+        row,
+        start_body=b"{}" if start is None else start.body,
+        end_body=None if end is None else end.body,
+    )
+
+
+def _with_input(kept: _Kept, row: RunRow) -> RunRow:
+    if row.input_seq is None:
+        return row
+    event = _event(kept, row.input_seq)
+    return row if event is None else msgspec.structs.replace(row, input=msgspec.Raw(event.body))
+
+
+def _newest(items: Sequence[T], count: int) -> tuple[T, ...]:
+    return tuple(items[-count:]) if count > 0 else ()
+
+
+def _page(items: list[T], limit: int, *, newest_first: bool) -> list[T]:
+    return items[::-1][:limit] if newest_first else items[:limit]

@@ -1,0 +1,117 @@
+"""Connections to the file, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from satchel.errors import InvalidInput, SatchelError, StoreBusy, StoreCorrupt, StoreUnavailable
+
+PATIENCE = 5.0  # seconds that a transaction waits for its turn
+CACHE_KIB = 16 * 1024  # a batch fits, so that nothing reaches the files before its COMMIT
+JOURNAL_LIMIT = 16 * 1024 * 1024
+STATEMENTS = 128
+
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """In autocommit mode; texts come back as the bytes they are. Never creates the file."""
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode=rw",
+        uri=True,
+        timeout=PATIENCE if read_only else 0,  # a writer waits at the gate, and asks again by itself
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=STATEMENTS,
+    )
+    try:
+        connection.text_factory = bytes
+        connection.execute("PRAGMA foreign_keys = OFF")
+        if read_only:
+            connection.execute("PRAGMA query_only = ON")
+        else:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            connection.execute(f"PRAGMA journal_size_limit = {JOURNAL_LIMIT}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def create_file(path: Path) -> None:
+    """For its owner's eyes only; a file that is there is not touched (to close it would drop SQLite's locks on it).
+
+    Raises InvalidInput, StoreUnavailable.
+    """
+    if not path.parent.is_dir():
+        raise InvalidInput(f"there is no folder {path.parent}", field="path")
+    if path.is_dir():
+        raise InvalidInput(f"{path} is a folder", field="path")
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise StoreUnavailable(f"the database file cannot be created: {error.strerror}") from error
+
+
+def begin(connection: sqlite3.Connection, deadline: float) -> None:
+    """A write transaction. Raises StoreBusy when somebody else writes until ``deadline`` (monotonic)."""
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            if time.monotonic() >= deadline:
+                raise StoreBusy("another process kept the database; nothing was stored") from error
+            time.sleep(0.001)
+        else:
+            return
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    """Whatever happened before, no transaction is open after this."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """The edge at which the driver's errors end."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise meaning_of(error) from error
+
+
+def meaning_of(error: sqlite3.Error) -> SatchelError:
+    code = _primary_code(error)
+    if code in _BUSY:
+        return StoreBusy("another process kept the database; nothing was stored")
+    if code in _CORRUPT:
+        return StoreCorrupt("the database file")
+    name = getattr(error, "sqlite_errorname", None) or type(error).__name__
+    return StoreUnavailable("the disk is full" if code == sqlite3.SQLITE_FULL else f"SQLite says {name}")
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    return _primary_code(error) in _BUSY
+
+
+def is_full(error: sqlite3.Error) -> bool:
+    return _primary_code(error) == sqlite3.SQLITE_FULL
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF

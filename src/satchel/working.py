@@ -1,0 +1,211 @@
+"""A run in progress: what an agent is given while it holds the turn, and the lease that is renewed behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from satchel.context import Context
+from satchel.domain.memory import WorkingMemory
+from satchel.domain.message import Message
+from satchel.domain.run import Attempt, Run
+from satchel.domain.session import Session
+from satchel.engine import ToolUse
+from satchel.errors import IllegalTransition, NotFound, RunFenced, SessionNotActive, StoreError
+
+if TYPE_CHECKING:
+    from satchel.runs import RunManager
+    from satchel.sessions import SessionManager
+
+
+class OpenTool:
+    """See satchel.engine.ToolUse."""
+
+    def __init__(self, seq: int, repeat_of: int | None) -> None:
+        self._seq = seq
+        self._repeat_of = repeat_of
+        self.result: Any = None
+        self.error: Any = None
+
+    @property
+    def seq(self) -> int:
+        return self._seq
+
+    @property
+    def repeat_of(self) -> int | None:
+        return self._repeat_of
+
+
+class RunInProgress:
+    """See satchel.engine.RunContext."""
+
+    def __init__(self, sessions: SessionManager, runs: RunManager, run: Run) -> None:
+        self._sessions = sessions
+        self._runs = runs
+        self._run = run
+        self._attempt = Attempt(run.run_id, run.attempt)
+        self._cancelled = False
+        self.stop_reason = "end_turn"
+
+    @property
+    def session_id(self) -> str:
+        return self._run.session_id
+
+    @property
+    def run(self) -> Run:
+        return self._run
+
+    @property
+    def attempt(self) -> Attempt:
+        return self._attempt
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._cancelled
+
+    def notice_cancel(self) -> None:
+        self._cancelled = True
+
+    def stop(self, reason: str) -> None:
+        self.stop_reason = reason
+
+    async def session(self) -> Session:
+        return await self._sessions.get_session(self.session_id)
+
+    async def working_memory(self) -> WorkingMemory:
+        return await self._sessions.get_working_memory(self.session_id)
+
+    async def update_working_memory(
+        self, patch: Mapping[str, Any], *, idempotency_key: str | None = None
+    ) -> WorkingMemory:
+        return await self._sessions.update_working_memory(
+            self.session_id, patch, attempt=self._attempt, idempotency_key=idempotency_key
+        )
+
+    async def context(self, *, max_tokens: int = 8000) -> Context:
+        return await self._sessions.context(self.session_id, max_tokens=max_tokens)
+
+    async def append_message(
+        self,
+        message: Mapping[str, Any] | str | bytes,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        interrupted: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Message:
+        return await self._sessions.append_message(
+            self.session_id,
+            message,
+            metadata=metadata,
+            status="interrupted" if interrupted else "complete",
+            attempt=self._attempt,
+            idempotency_key=idempotency_key,
+        )
+
+    def tool(
+        self, tool: str, arguments: object = None, *, tool_call_id: str | None = None
+    ) -> AbstractAsyncContextManager[ToolUse]:
+        return self._tool(tool, arguments, tool_call_id)
+
+    @asynccontextmanager
+    async def _tool(self, tool: str, arguments: object, tool_call_id: str | None) -> AsyncIterator[ToolUse]:
+        started = await self._sessions.start_tool_call(
+            self.session_id, tool, arguments, tool_call_id=tool_call_id, attempt=self._attempt
+        )
+        call = OpenTool(started.seq, started.repeat_of)
+        try:
+            yield call
+        except asyncio.CancelledError:
+            await self._finish(call, cancelled=True)
+            raise
+        except Exception as error:
+            await self._finish(call, error=readable(error))
+            raise
+        await self._finish(call, result=call.result, error=call.error)
+
+    async def _finish(self, call: OpenTool, *, result: Any = None, error: Any = None, cancelled: bool = False) -> None:
+        await self._sessions.finish_tool_call(
+            self.session_id, call.seq, result=result, error=error, cancelled=cancelled, attempt=self._attempt
+        )
+
+    async def step(
+        self,
+        name: str,
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        total_tokens: int = 0,
+        duration_ms: int | None = None,
+        error: str | None = None,
+    ) -> Run:
+        return await self._runs.add_step(
+            self.session_id,
+            self._attempt,
+            name,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            total_tokens=total_tokens,
+            duration_ms=duration_ms,
+            error=error,
+        )
+
+
+@asynccontextmanager
+async def working(
+    sessions: SessionManager, runs: RunManager, run: Run, *, lease: float
+) -> AsyncIterator[RunInProgress]:
+    """Hold a run that is RUNNING: renew its lease, complete it at the end, fail it when the block raises."""
+    ctx = RunInProgress(sessions, runs, run)
+    renewal = asyncio.create_task(_renew(runs, ctx, lease))
+    try:
+        yield ctx
+    except asyncio.CancelledError:
+        await _end_quietly(runs, ctx, cancelled=True)
+        raise
+    except RunFenced:
+        raise  # somebody else ended it: nothing is ours to end any more
+    except Exception as error:
+        await _end_quietly(runs, ctx, error=error)
+        raise
+    else:
+        if ctx.is_cancelled:
+            await runs.end_cancelled_run(ctx.session_id, ctx.attempt)
+        else:
+            await runs.complete_run(ctx.session_id, ctx.attempt, stop_reason=ctx.stop_reason)
+    finally:
+        renewal.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await renewal
+
+
+async def _renew(runs: RunManager, ctx: RunInProgress, lease: float) -> None:
+    while True:
+        await asyncio.sleep(lease / 3)
+        try:
+            if await runs.renew_run(ctx.session_id, ctx.attempt):
+                ctx.notice_cancel()
+        except (RunFenced, SessionNotActive, NotFound):
+            ctx.notice_cancel()
+            return
+        except StoreError:
+            continue  # away for a while: the lease has two more tries
+
+
+async def _end_quietly(
+    runs: RunManager, ctx: RunInProgress, *, cancelled: bool = False, error: Exception | None = None
+) -> None:
+    """End the run for a block that is leaving with its own exception, which is the one to be heard."""
+    with contextlib.suppress(RunFenced, IllegalTransition, SessionNotActive, NotFound, StoreError):
+        if cancelled or error is None:
+            await asyncio.shield(runs.end_cancelled_run(ctx.session_id, ctx.attempt))
+        else:
+            await runs.fail_run(ctx.session_id, ctx.attempt, code="agent_error", message=readable(error))
+
+
+def readable(error: Exception) -> str:
+    """An exception as text that can be stored, at most 2,000 characters."""
+    text = f"{type(error).__name__}: {error}"[:2000].encode("utf-8", "replace").decode()
+    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
