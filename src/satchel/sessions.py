@@ -114,7 +114,7 @@ class SessionManager:
             if external_id is not None:
                 session_id = derived_session_id("external", tenant_id, owner, external_id, str(generation))
             elif key["caller_key"]:
-                parts = (tenant_id, owner, self._access.principal.side, key["key"].hex(), str(generation))
+                parts = (tenant_id, owner, self._access.principal.side, key["key"].hex())
                 session_id = derived_session_id("key", *parts)
             else:
                 session_id = random_id

@@ -15,7 +15,7 @@ from satchel.domain.policy import SessionPolicy
 from satchel.domain.record import SessionRecord
 from satchel.domain.rights import Right, may_see, require
 from satchel.domain.state import Clock, Effect, SessionState, Unchanged, Want
-from satchel.errors import LimitExceeded, RestoreRefused, SessionExists, SessionNotFound
+from satchel.errors import LimitExceeded, RestoreRefused, SessionDeleted, SessionExists, SessionNotFound
 
 _encode = msgspec.json.Encoder().encode
 
@@ -54,6 +54,8 @@ class CreateSession(Decision[SessionRecord], frozen=True, kw_only=True):
             # An id derived from (tenant, user, …) that belongs to somebody else: it was transferred away.
             raise SessionNotFound(self.ref.session_id)
         if record.status == "DELETED":
+            if self.external_id is None:
+                raise SessionDeleted(self.ref.session_id)
             raise TombstoneFound(self.generation)
         replay = replay_of(state.keys, self.key, self.fingerprint)
         if replay is not None:
