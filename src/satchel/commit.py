@@ -26,7 +26,7 @@ from satchel.domain.rights import may_see
 from satchel.domain.run import RunRow, stored_run
 from satchel.domain.state import Clock, Effect, SessionState, Want, merge_wants
 from satchel.domain.tool_call import CallRow
-from satchel.domain.upkeep import settle
+from satchel.domain.upkeep import is_overdue, settle
 from satchel.errors import OutcomeUnknown, SatchelError, StoreBusy, StoreMisused, StoreUnavailable
 from satchel.store import Change, Loaded, Outcome, Store
 
@@ -108,7 +108,10 @@ class _Fold:
         state = self.state
         record = state.record
         if record is not None and not record.hidden and may_see(decision.principal, record):
-            while (due := settle(state, clock, writer=decision.attempt)) is not None:
+            while is_overdue(state.existing, clock):
+                due = settle(state, clock, writer=decision.attempt)
+                if due is None:
+                    break
                 self._lay(due)
             self._bound(state.existing)
         decided = decision.decide(state, clock)
@@ -123,7 +126,7 @@ class _Fold:
 
     def _bound(self, record: SessionRecord) -> None:
         """The instant at which a decision on this record would turn out otherwise."""
-        instant = record.expires_at if record.status == "ACTIVE" else record.erases_at
+        instant = record.turns_at
         if instant is not None and (self.not_after is None or instant < self.not_after):
             self.not_after = instant
 
@@ -158,7 +161,7 @@ class _Fold:
             record=record,
             not_after=self.not_after,
             events=tuple(self.events),
-            runs=tuple(stored_run(run) for run in self.runs.values()),
+            runs=tuple([stored_run(run) for run in self.runs.values()]) if self.runs else (),
             calls=tuple(self.calls.values()),
             working_memory=self.working_memory,
             metadata=self.metadata,
@@ -227,11 +230,12 @@ class Committer:
             queue = self._waiting[ref]
             taken = 0
             for waiting in queue:
-                if count and (count == BATCH_DECISIONS or size + waiting.decision.size > BATCH_BYTES):
+                added = waiting.decision.size
+                if count and (count == BATCH_DECISIONS or size + added > BATCH_BYTES):
                     break
                 count += 1
                 taken += 1
-                size += waiting.decision.size
+                size += added
             if taken:
                 batch[ref] = queue[:taken]
                 self._in_flight.add(ref)
@@ -299,7 +303,9 @@ class Committer:
 
 
 def _want(waiting: list[_Waiting]) -> Want:
-    return merge_wants(one.decision.want() for one in waiting)
+    if len(waiting) == 1:
+        return waiting[0].decision.want()
+    return merge_wants([one.decision.want() for one in waiting])
 
 
 def _fail(waiting: list[_Waiting], error: Exception) -> None:

@@ -133,14 +133,20 @@ class RunManager:
         return Page(shown, more)
 
     async def start_run(
-        self, session_id: str, run_id: str, *, lease: float = LEASE, idempotency_key: str | None = None
+        self,
+        session_id: str,
+        run_id: str,
+        *,
+        lease: float = LEASE,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Run:
         """Claim a READY run that has the turn: RUNNING, under a lease of ``lease`` seconds. Its ``attempt`` counts up.
 
         Raises RunNotFound, RunActive (another run has the turn), IllegalTransition.
         """
         decision = StartRun(
-            **self._access.common(session_id, idempotency_key, None, None),
+            **self._access.common(session_id, idempotency_key, expected_version, None),
             fingerprint=request("start_run", run_id),
             run_id=run_id,
             lease=checked_lease(lease),
@@ -163,6 +169,7 @@ class RunManager:
         total_tokens: int = 0,
         duration_ms: int | None = None,
         error: str | None = None,
+        expected_version: int | None = None,
         idempotency_key: str | None = None,
     ) -> Run:
         """One model call of a run, with its tokens as the provider counts them. (A tool call counts itself.)"""
@@ -179,7 +186,7 @@ class RunManager:
             step["error"] = checked_text(error, field="error")
         body = msgspec.json.encode(step)
         decision = AddStep(
-            **self._access.common(session_id, idempotency_key, None, attempt),
+            **self._access.common(session_id, idempotency_key, expected_version, attempt),
             fingerprint=request("add_step", attempt.run_id, body),
             run_id=attempt.run_id,
             body=body,
@@ -188,10 +195,16 @@ class RunManager:
         return (await self._access.submit(decision)).value
 
     async def complete_run(
-        self, session_id: str, attempt: Attempt, *, stop_reason: str = "end_turn", idempotency_key: str | None = None
+        self,
+        session_id: str,
+        attempt: Attempt,
+        *,
+        stop_reason: str = "end_turn",
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Run:
         """COMPLETED. The first terminal commit wins: RunFenced when the run ended before, or is another attempt's."""
-        return await self._end(session_id, attempt, "COMPLETED", stop_reason, None, idempotency_key)
+        return await self._end(session_id, attempt, "COMPLETED", stop_reason, None, expected_version, idempotency_key)
 
     async def fail_run(
         self,
@@ -201,17 +214,24 @@ class RunManager:
         code: str,
         message: str = "",
         stop_reason: str = "error",
+        expected_version: int | None = None,
         idempotency_key: str | None = None,
     ) -> Run:
         """FAILED, with a stable ``code`` and a sentence."""
         error = RunError(code=checked_text(code, field="code"), message=checked_text(message, field="message"))
-        return await self._end(session_id, attempt, "FAILED", stop_reason, error, idempotency_key)
+        return await self._end(session_id, attempt, "FAILED", stop_reason, error, expected_version, idempotency_key)
 
     async def end_cancelled_run(
-        self, session_id: str, attempt: Attempt, *, stop_reason: str = "cancelled", idempotency_key: str | None = None
+        self,
+        session_id: str,
+        attempt: Attempt,
+        *,
+        stop_reason: str = "cancelled",
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Run:
         """CANCELLED, by the attempt that was asked to stop; its open calls are closed as cancelled."""
-        return await self._end(session_id, attempt, "CANCELLED", stop_reason, None, idempotency_key)
+        return await self._end(session_id, attempt, "CANCELLED", stop_reason, None, expected_version, idempotency_key)
 
     async def _end(
         self,
@@ -220,12 +240,13 @@ class RunManager:
         status: RunStatus,
         stop_reason: str,
         error: RunError | None,
+        expected_version: int | None,
         idempotency_key: str | None,
     ) -> Run:
         checked_text(stop_reason, field="stop_reason")
         why = None if error is None else msgspec.json.encode(error)
         decision = EndRun(
-            **self._access.common(session_id, idempotency_key, None, attempt),
+            **self._access.common(session_id, idempotency_key, expected_version, attempt),
             fingerprint=request("end_run", attempt.run_id, attempt.attempt, status, stop_reason, why),
             run_id=attempt.run_id,
             status=status,

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from satchel.engines.tools import ToolFailed
+
+__all__ = ["ToolFailed", "ToolResult", "require_text"]
+
 ToolResult = dict[str, Any]
 """What a tool answers: str, int, float, bool, None, lists and dicts of them. No NaN, Infinity or lone surrogate."""
-
-
-class ToolFailed(Exception):
-    """The tool could not do what was asked. `message` is written for the model: what happened, with which value."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
 
 
 def require_text(name: str, value: str, limit: int) -> bytes:

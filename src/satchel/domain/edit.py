@@ -332,24 +332,27 @@ class Edit:
     # -- the whole
 
     def finish(self, answer: Answer) -> Effect:
+        record = self.record
         fields = self.fields
+        now = self.clock.now
         fields["version"] = self.version
         fields["last_seq"] = self.seq
-        fields["updated_at"] = max(self.clock.now, self.record.updated_at)
-        turn_ended = self.record.is_busy and fields.get("turn", self.record.turn) is None
-        if "active_at" not in fields and (self.actor != OPERATOR or turn_ended):
-            fields["active_at"] = max(self.clock.now, self.record.active_at)
-        fields["changed"] = msgspec.structs.replace(self.record.changed, **self.parts)
-        record = msgspec.structs.replace(self.record, **fields)
+        fields["updated_at"] = max(now, record.updated_at)
+        if "active_at" not in fields and (self.actor != OPERATOR or self._ended_the_last_run()):
+            fields["active_at"] = max(now, record.active_at)
+        fields["changed"] = msgspec.structs.replace(record.changed, **self.parts)
         return Effect(
-            record=with_sweep(record),
+            record=with_sweep(msgspec.structs.replace(record, **fields)),
             answer=answer,
             events=tuple(self.events),
-            runs=tuple(self.runs.values()),
-            calls=tuple(self.calls.values()),
+            runs=tuple(self.runs.values()) if self.runs else (),
+            calls=tuple(self.calls.values()) if self.calls else (),
             working_memory=self.working_memory,
             metadata=self.metadata,
         )
+
+    def _ended_the_last_run(self) -> bool:
+        return self.record.is_busy and self.get("turn") is None
 
     def answer(self, *, seqs: tuple[int, ...] = (), ids: tuple[str, ...] = (), status: str = "") -> Answer:
         return Answer(version=self.version, at=self.clock.now, seqs=seqs, ids=ids, status=status)
@@ -368,7 +371,7 @@ def needed_sweep(record: SessionRecord) -> int | None:
     """The instant from which the sweeper has work here. Leases are found by ``lease_until``."""
     if record.erasing or record.hidden:
         return record.sweep_at
-    return record.expires_at if record.status == "ACTIVE" else record.erases_at
+    return record.turns_at
 
 
 def with_sweep(record: SessionRecord) -> SessionRecord:

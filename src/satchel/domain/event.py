@@ -38,7 +38,7 @@ MessageStatus = Literal["complete", "interrupted", "retracted", "unanswered"]
 CHAT_FORMAT = "openai.chat"
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``seq`` is gapless from 1. ``body`` is JSON text as stored; ``actor`` is ``role:subject`` or ``operator``.
 
     For messages, ``status``, ``format`` and ``metadata`` stand beside the body. ``refers_to`` is the seq of the message

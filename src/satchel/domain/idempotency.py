@@ -15,7 +15,7 @@ from satchel.domain.principal import Principal
 from satchel.errors import InvalidInput, LimitExceeded
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a commit fixed: enough to give the first answer again without a second copy of the data."""
 
     version: int
@@ -25,7 +25,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     status: str = ""
 
 
-class IdempotencyRecord(msgspec.Struct, frozen=True):
+class IdempotencyRecord(msgspec.Struct, frozen=True, gc=False):
     """``key_hash`` and ``fingerprint`` are 16 bytes each."""
 
     key_hash: bytes
@@ -38,7 +38,12 @@ _decode = msgspec.json.Decoder(Answer).decode
 
 
 def encode_answer(answer: Answer) -> bytes:
-    return _encode(answer)
+    """A JSON array without the fields at its end that say nothing: there is one of these for every write."""
+    if answer.status:
+        return _encode(answer)
+    if answer.ids:
+        return _encode((answer.version, answer.at, answer.seqs, answer.ids))
+    return _encode((answer.version, answer.at, answer.seqs) if answer.seqs else (answer.version, answer.at))
 
 
 def decode_answer(data: bytes | str) -> Answer:
@@ -71,13 +76,13 @@ def key_hash(key: str, principal: Principal) -> bytes:
 
 def fingerprint(*parts: bytes | str | int | None) -> bytes:
     """16 bytes over all that makes a request this request; expected_version is no part of it."""
-    state = hashlib.sha256()
+    encoded: list[bytes] = []
     for part in parts:
         if part is None:
-            state.update(b"n")
-            continue
-        data = part if isinstance(part, bytes) else str(part).encode()
-        state.update(b"b" if isinstance(part, bytes) else b"s")
-        state.update(len(data).to_bytes(8, "big"))
-        state.update(data)
-    return state.digest()[:16]
+            encoded.append(b"n")
+        elif isinstance(part, bytes):
+            encoded += (b"b%d:" % len(part), part)
+        else:
+            data = str(part).encode()
+            encoded += (b"s%d:" % len(data), data)
+    return hashlib.sha256(b"".join(encoded)).digest()[:16]

@@ -25,7 +25,7 @@ ROLES = USER_ROLES | AGENT_ROLES | INSTRUCTION_ROLES
 OWN_KEYS = frozenset({"message_id", "seq", "version", "run_id", "status", "format", "created_at", "metadata", "body"})
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One message of a session.
 
     ``body`` is its JSON, byte for byte. ``role``, ``content``, ``tool_calls``, ``tool_call_id`` and ``name`` are read
@@ -137,7 +137,7 @@ def parse_message_id(value: str | int, *, field: str = "message_id") -> int:
     raise InvalidInput("must be a seq, or msg_ and a seq", field=field)
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message that was admitted and is not stored yet."""
 
     body: bytes

@@ -18,7 +18,7 @@ KEPT_TRANSITIONS = 32
 KEPT_LABELS = 128
 
 
-class PartVersions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PartVersions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """For each part of the session the version at which it last changed."""
 
     messages: int = 0
@@ -33,7 +33,7 @@ class PartVersions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return tuple(name for name in self.__struct_fields__ if getattr(self, name) > version)
 
 
-class Transition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Transition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One change of the session's status. ``reason`` is ``idle``, ``max_lifetime``, ``retention``, or the caller's own."""
 
     at: int
@@ -42,7 +42,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The run that may work now."""
 
     run_id: str
@@ -53,7 +53,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cancel_requested: bool = False
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A run in the queue, and the size of the input that waits with it."""
 
     run_id: str
@@ -61,7 +61,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size: int = 0
 
 
-class OpenCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OpenCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     seq: int
     tool_call_id: str | None = None
     run_id: str | None = None
@@ -74,7 +74,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
 
 
-class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """See DESIGN's words. ``version`` is public; ``revision`` is the store's own and grows with every write of the record."""
 
     tenant_id: str
@@ -132,12 +132,12 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         """The instant at which an ACTIVE session expires, if nothing happens before."""
         if self.status != "ACTIVE" or self.hidden:
             return None
-        instants = []
-        if self.policy.idle is not None and not self.is_busy:
-            instants.append(self.active_at + self.policy.idle)
-        if self.policy.max_lifetime is not None:
-            instants.append(self.clock_from + self.policy.max_lifetime)
-        return min(instants, default=None)
+        policy = self.policy
+        idle = None if policy.idle is None or self.is_busy else self.active_at + policy.idle
+        if policy.max_lifetime is None:
+            return idle
+        end = self.clock_from + policy.max_lifetime
+        return end if idle is None else min(idle, end)
 
     @property
     def is_busy(self) -> bool:
@@ -150,6 +150,11 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         if self.status not in ("CLOSED", "EXPIRED") or self.policy.retention is None or self.closed_at is None:
             return None
         return self.closed_at + self.policy.retention
+
+    @property
+    def turns_at(self) -> int | None:
+        """The instant at which time alone changes the status: before it, a decision on this record holds."""
+        return self.expires_at if self.status == "ACTIVE" else self.erases_at
 
     def lease_is_over(self, lease_now: int, lease_clock: str) -> bool:
         """Whether the run that has the turn is RUNNING under a lease that ended (another clock: it ended)."""

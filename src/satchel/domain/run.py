@@ -24,7 +24,7 @@ LEGAL: dict[RunStatus, frozenset[RunStatus]] = {
 }
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Tokens, as the model's provider counts them."""
 
     input_tokens: int = 0
@@ -39,14 +39,14 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
-class RunError(msgspec.Struct, frozen=True, omit_defaults=True):
+class RunError(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Why a run failed: a stable ``code`` (``worker_lost``, ``agent_error``, …) and a sentence."""
 
     code: str
     message: str = ""
 
 
-class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A run as a store keeps it. ``input`` waits here until the run starts; then it is the message
     ``input_seq``, and is joined when read."""
 

@@ -6,7 +6,7 @@ decisions before it over the state that was loaded, so that decisions on one ses
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -27,7 +27,7 @@ class Clock(NamedTuple):
     lease_clock: str
 
 
-class Want(msgspec.Struct, frozen=True, kw_only=True):
+class Want(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a decision needs to see beside the record.
 
     ``arguments_hashes``: the newest call with equal arguments. ``open_work``: the open runs and calls; they are given as well
@@ -47,11 +47,8 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING = Want()
 
 
-def merge_wants(wants: Iterable[Want]) -> Want:
+def merge_wants(together: Sequence[Want]) -> Want:
     """One want that covers all."""
-    together = list(wants)
-    if len(together) == 1:
-        return together[0]
     return Want(
         keys=tuple(dict.fromkeys(key for want in together for key in want.keys)),
         run_ids=tuple(dict.fromkeys(run_id for want in together for run_id in want.run_ids)),

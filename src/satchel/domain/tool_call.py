@@ -17,7 +17,7 @@ ToolCallStatus = Literal["started", "succeeded", "failed", "cancelled", "unknown
 ResultKind = Literal["event", "text", "json"]
 
 
-class CallRow(msgspec.Struct, frozen=True, kw_only=True):
+class CallRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A tool call as a store keeps it: an index entry. Bodies stand once, in the log, and are joined when read."""
 
     seq: int

@@ -23,12 +23,10 @@ def is_overdue(record: SessionRecord, clock: Clock) -> bool:
     """Whether something became true that nobody has committed yet."""
     if record.hidden:
         return False
-    erases = record.erases_at
-    return (
-        record.status_at(clock.now) != record.status
-        or (record.status == "ACTIVE" and record.lease_is_over(clock.lease_now, clock.lease_clock))
-        or (erases is not None and clock.now >= erases)
-    )
+    turns = record.turns_at
+    if turns is not None and clock.now >= turns:
+        return True
+    return record.turn is not None and record.lease_is_over(clock.lease_now, clock.lease_clock)
 
 
 def settle(state: SessionState, clock: Clock, *, writer: Attempt | None = None) -> Effect | None:
@@ -36,10 +34,10 @@ def settle(state: SessionState, clock: Clock, *, writer: Attempt | None = None) 
     record = state.existing
     if not is_overdue(record, clock):
         return None
-    if record.status_at(clock.now) != record.status:
-        return _expire(state, clock)
-    erases = record.erases_at
-    if erases is not None and clock.now >= erases:
+    turns = record.turns_at
+    if turns is not None and clock.now >= turns:
+        if record.status == "ACTIVE":
+            return _expire(state, clock)
         return tombstone(Edit(state, clock, OPERATOR), reason="retention")
     if writer is not None and holds(record, writer):
         return None

@@ -42,11 +42,14 @@ class AppendMessages(Decision[tuple[Message, ...]], frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        return sum(len(draft.body) for draft in self.messages)
+        return sum([len(draft.body) for draft in self.messages])
 
     def want(self) -> Want:
-        answers = any(draft.answers is not None for draft in self.messages)
-        return Want(keys=() if self.key is None else (self.key,), open_work=answers)
+        keys = () if self.key is None else (self.key,)
+        for draft in self.messages:
+            if draft.answers is not None:  # it may finish a call that is open
+                return Want(keys=keys, open_work=True)
+        return Want(keys=keys)
 
     def check_role(self) -> None:
         if self.status != "complete":
@@ -64,7 +67,7 @@ class AppendMessages(Decision[tuple[Message, ...]], frozen=True, kw_only=True):
     def effect(self, state: SessionState, clock: Clock) -> Effect:
         edit = Edit(state, clock, self.principal.actor)
         run_id = None if self.attempt is None else self.attempt.run_id
-        seqs = tuple(self._append(edit, draft, run_id) for draft in self.messages)
+        seqs = tuple([self._append(edit, draft, run_id) for draft in self.messages])
         return edit.finish(edit.answer(seqs=seqs))
 
     def _append(self, edit: Edit, draft: Draft, run_id: str | None) -> int:
@@ -79,18 +82,20 @@ class AppendMessages(Decision[tuple[Message, ...]], frozen=True, kw_only=True):
     def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> tuple[Message, ...]:
         run_id = None if self.attempt is None else self.attempt.run_id
         return tuple(
-            Message(
-                seq=seq,
-                version=answer.version,
-                at=answer.at,
-                body=draft.body,
-                run_id=run_id,
-                status=self.status,
-                format=draft.format,
-                metadata_json=draft.metadata,
-                replayed=replayed,
-            )
-            for seq, draft in zip(answer.seqs, self.messages, strict=True)
+            [
+                Message(
+                    seq=seq,
+                    version=answer.version,
+                    at=answer.at,
+                    body=draft.body,
+                    run_id=run_id,
+                    status=self.status,
+                    format=draft.format,
+                    metadata_json=draft.metadata,
+                    replayed=replayed,
+                )
+                for seq, draft in zip(answer.seqs, self.messages, strict=True)
+            ]
         )
 
 

@@ -37,13 +37,20 @@ class RunDecision(Decision[Run], frozen=True, kw_only=True):
         return row
 
     def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> Run:
-        run = Run.from_row(self.row(state), session_id=self.ref.session_id, version=answer.version, replayed=replayed)
-        if replayed and run.status != answer.status:
-            return msgspec.structs.replace(run, status=answer.status)
-        return run
+        row = self.row(state)
+        if replayed and row.status != answer.status:
+            row = as_first_answered(row, answer)
+        if replayed and answer.seqs:
+            row = msgspec.structs.replace(row, attempt=answer.seqs[0])
+        return Run.from_row(row, session_id=self.ref.session_id, version=answer.version, replayed=replayed)
 
     def refuse(self, row: RunRow, wanted: RunStatus) -> IllegalTransition:
         return IllegalTransition(run_id=row.run_id, current=row.status, wanted=wanted)
+
+
+def as_first_answered(row: RunRow, answer: Answer) -> RunRow:
+    """The run under the status that the first answer gave; how it ended later is no part of that answer."""
+    return msgspec.structs.replace(row, status=answer.status, end_time=None, stop_reason=None, error=None)  # type: ignore[arg-type]
 
 
 class AddRun(RunDecision, frozen=True, kw_only=True):
@@ -85,8 +92,6 @@ class AddRun(RunDecision, frozen=True, kw_only=True):
 
     def effect(self, state: SessionState, clock: Clock) -> Effect:
         record = state.existing
-        if record.turn is not None:
-            self._check_admission(record, record.turn)
         edit = Edit(state, clock, self.principal.actor)
         number = record.run_number + 1
         edit.fields["run_number"] = number
@@ -99,6 +104,8 @@ class AddRun(RunDecision, frozen=True, kw_only=True):
             body["max_attempts"] = self.max_attempts
         if self.metadata is not None:
             body["metadata"] = msgspec.Raw(self.metadata)
+        if record.turn is not None and self.on_busy == "cancel":
+            body["goes_next"] = True  # ahead of the queue
         edit.event("run_added", _encode(body), run_id=self.run_id)
         if record.turn is None:
             edit.fields["turn"] = Turn(run_id=self.run_id, status="READY", agent=self.agent)
@@ -106,7 +113,11 @@ class AddRun(RunDecision, frozen=True, kw_only=True):
                 row = edit.start_run(row, lease=self.lease)
         else:
             self._wait(edit, record.turn)
-        return edit.finish(edit.answer(ids=(self.run_id,), status=row.status))
+        return edit.finish(run_answer(edit, row))
+
+    def check_turn(self, record: SessionRecord) -> None:
+        if record.turn is not None:
+            self._check_admission(record, record.turn)
 
     def _check_admission(self, record: SessionRecord, turn: Turn) -> None:
         if self.on_busy == "reject":

@@ -14,6 +14,7 @@ from satchel.errors import InvalidInput, SatchelError, StoreBusy, StoreCorrupt, 
 
 PATIENCE = 5.0  # seconds that a transaction waits for its turn
 CACHE_KIB = 16 * 1024  # a batch fits, so that nothing reaches the files before its COMMIT
+CHECKPOINT_PAGES = 2000  # the same pages are hot for many batches: fewer, larger checkpoints write each less often
 JOURNAL_LIMIT = 16 * 1024 * 1024
 STATEMENTS = 128
 
@@ -40,6 +41,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             connection.execute(f"PRAGMA journal_size_limit = {JOURNAL_LIMIT}")
     except BaseException:
         connection.close()

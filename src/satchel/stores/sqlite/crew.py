@@ -6,6 +6,7 @@ A queue and ``call_soon_threadsafe`` instead of an executor: one hop costs less,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -57,10 +58,8 @@ class Crew(Generic[R]):
                 result, error = work(resource), None
             except BaseException as caught:  # noqa: BLE001  # it is the caller's, on the caller's thread
                 result, error = None, caught
-            try:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(_settle, future, result, error)
-            except RuntimeError:  # the loop is closed: nobody waits
-                pass
             del job, work, future, result, error  # not until the next job comes
         if resource is not None:
             resource.close()

@@ -7,9 +7,11 @@ at the gate's inside, and comes next. The locks are advisory, and gone with the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
+import weakref
 from pathlib import Path
 
 from satchel.errors import StoreBusy
@@ -31,6 +33,7 @@ class Gate:
         except BaseException:
             os.close(self._gate)
             raise
+        _gates.add(self)
 
     def enter(self, deadline: float) -> None:
         """Raises StoreBusy when ``deadline`` (monotonic) passes first."""
@@ -44,8 +47,23 @@ class Gate:
         _drop(self._room)
 
     def close(self) -> None:
+        _gates.discard(self)
         os.close(self._room)
         os.close(self._gate)
+
+
+_gates: weakref.WeakSet[Gate] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    """A forked child shares its parent's locks: if the parent dies in the room, the child must not keep it closed."""
+    for gate in list(_gates):
+        with contextlib.suppress(OSError):
+            gate.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
 
 
 def _open(path: Path) -> int:

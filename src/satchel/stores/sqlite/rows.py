@@ -26,6 +26,9 @@ _NO_TEXTS = {
 }
 
 
+_check_json = msgspec.json.Decoder(msgspec.Raw).decode
+
+
 def record_of(session_id: str, row: Row) -> SessionRecord:
     try:
         return decode_record(row[0])
@@ -94,8 +97,12 @@ def event_row(tenant_id: str, session_id: str, event: Event) -> Row:
     )
 
 
-def event_of(row: Row) -> Event:
+def event_of(ref: SessionRef, row: Row) -> Event:
     seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, metadata, body = row[:12]
+    try:
+        _check_json(body)
+    except ValueError as error:
+        raise StoreCorrupt(f"event {seq} of session {ref.session_id}") from error
     return Event(
         seq=seq,
         version=version,
@@ -130,9 +137,15 @@ def call_row(ref: SessionRef, call: CallRow) -> Row:
     )
 
 
-def call_of(row: Row) -> CallRow:
+def call_of(ref: SessionRef, row: Row) -> CallRow:
     seq, version, tool, arguments_hash, status, start_time, end_time, label, run_id, *rest = row
     result_seq, result_kind, repeat_of, start_body, end_body = rest
+    try:
+        for body in (start_body, end_body):
+            if body is not None:
+                _check_json(body)
+    except ValueError as error:
+        raise StoreCorrupt(f"tool call {seq} of session {ref.session_id}") from error
     return CallRow(
         seq=seq,
         version=version,

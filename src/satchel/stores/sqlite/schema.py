@@ -35,8 +35,17 @@ CREATE TABLE IF NOT EXISTS schema_version (
 def prepare(connection: sqlite3.Connection) -> None:
     """Raises SchemaMismatch (nothing was changed), StoreBusy."""
     deadline = time.monotonic() + PATIENCE
-    _check(schema_of(connection))
-    _use_wal(connection, deadline)
+    while True:  # before the file has its write-ahead log, a writer keeps readers out too
+        try:
+            _check(schema_of(connection))
+            if _uses_wal(connection):
+                break
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+        if time.monotonic() >= deadline:
+            raise StoreBusy("the database could not be switched to its write-ahead log; nothing was stored")
+        time.sleep(0.005)
     while (found := schema_of(connection)) < KNOWN:
         begin(connection, deadline)
         try:
@@ -82,17 +91,7 @@ def statements(script: str) -> Iterator[str]:
             pending = ""
 
 
-def _use_wal(connection: sqlite3.Connection, deadline: float) -> None:
-    """The switch takes a lock that no busy timeout waits for."""
-    while True:
-        try:
-            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        except sqlite3.OperationalError as error:
-            if not is_busy(error):
-                raise
-            mode = None
-        if mode == b"wal":
-            return
-        if time.monotonic() >= deadline:
-            raise StoreBusy("the database could not be switched to its write-ahead log; nothing was stored")
-        time.sleep(0.005)
+def _uses_wal(connection: sqlite3.Connection) -> bool:
+    """Switches to it if nobody is in the way: the switch takes a lock that no busy timeout waits for."""
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    return bool(mode == b"wal")

@@ -1,7 +1,7 @@
 -- Creates all tables; there is no older code that could meet them.
 --
--- Tables with text of any length keep their rowid: their rows are appended at one end and may fill a page (twice the
--- writes per second of the same rows placed by key, with 64 sessions in turn). Small rows are placed by their key.
+-- Sessions and events keep their rowid: their rows may fill a page, and events are appended at one end (a third more writes
+-- per second than the same rows placed by key, with 64 sessions in turn). All others are placed by their key.
 
 CREATE TABLE sessions (
     tenant_id   TEXT    NOT NULL,
@@ -20,8 +20,8 @@ CREATE TABLE sessions (
     PRIMARY KEY (tenant_id, session_id)
 ) STRICT;
 
--- Lists. Status and expiry stand in it so that a filter reads no session it leaves out.
-CREATE INDEX sessions_listed ON sessions (tenant_id, user_id, updated_at, session_id, status, expires_at)
+-- Lists. The last three stand in it so that a filter reads no session it leaves out.
+CREATE INDEX sessions_listed ON sessions (tenant_id, user_id, updated_at, session_id, status, expires_at, hidden)
     WHERE hidden = 0 AND status <> 'DELETED';
 
 CREATE INDEX sessions_ready ON sessions (ready_agent, tenant_id, session_id) WHERE ready_agent IS NOT NULL;
@@ -36,14 +36,14 @@ CREATE TABLE working_memory (
     session_id TEXT NOT NULL,
     body       TEXT NOT NULL,
     PRIMARY KEY (tenant_id, session_id)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE metadata (
     tenant_id  TEXT NOT NULL,
     session_id TEXT NOT NULL,
     body       TEXT NOT NULL,
     PRIMARY KEY (tenant_id, session_id)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 -- status is NULL for complete, format for openai.chat.
 CREATE TABLE events (
@@ -101,7 +101,7 @@ CREATE TABLE runs (
     input          TEXT,
     input_metadata TEXT,
     PRIMARY KEY (tenant_id, session_id, run_id)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 CREATE INDEX runs_numbered ON runs (tenant_id, session_id, number);
 

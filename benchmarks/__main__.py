@@ -1,0 +1,97 @@
+"""``python -m benchmarks [--quick] [--json] [--only NAME…]``: exits with 1 if a figure does not reach what it should."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from benchmarks.appends import appends, file_size
+from benchmarks.figures import Figure
+from benchmarks.processes import import_memory, import_time
+from benchmarks.reads import lists, long_sessions
+
+Group = Callable[[], Awaitable[list[Figure]]]
+
+
+def groups(*, quick: bool) -> dict[str, Group]:
+    """The figures, by what is measured together. ``quick``: fewer rounds, under 60 s in all."""
+    rounds = 5 if quick else 11
+    each = 30 if quick else 60
+
+    async def serial() -> list[Figure]:
+        return [await appends("append.serial", writers=1, sessions=1, each=20 * each, rounds=rounds, reach=0.45)]
+
+    async def many() -> list[Figure]:
+        return [await appends("append.64x64", writers=64, sessions=64, each=each, rounds=rounds, reach=0.55)]
+
+    async def hot() -> list[Figure]:
+        return [await appends("append.16x1", writers=16, sessions=1, each=3 * each, rounds=rounds, reach=0.45)]
+
+    async def long() -> list[Figure]:
+        return await long_sessions(rounds=rounds, calls=10 if quick else 30)
+
+    async def size() -> list[Figure]:
+        return [await file_size()]
+
+    async def listed() -> list[Figure]:
+        return [await lists(rounds=rounds, calls=10 if quick else 30)]
+
+    async def processes() -> list[Figure]:
+        return [import_time(rounds=rounds), import_memory()]
+
+    return {
+        "append.serial": serial,
+        "append.64x64": many,
+        "append.16x1": hot,
+        "long": long,
+        "bytes": size,
+        "list.100k": listed,
+        "processes": processes,
+    }
+
+
+async def measure(chosen: dict[str, Group]) -> list[Figure]:
+    figures: list[Figure] = []
+    for name, group in chosen.items():
+        print(f"measuring {name} …", file=sys.stderr, flush=True)
+        figures.extend(await group())
+    return figures
+
+
+def show(figures: list[Figure]) -> None:
+    print(f"{'figure':<16}{'satchel':>12}{'limit':>12}{'ratio':>8}{'reach':>8}   unit")
+    for figure in figures:
+        limit = figure.limit if figure.limit is not None else figure.bound
+        ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+        reach = f"≥ {figure.reach:.2f}" if figure.reach is not None else "≤"
+        mark = "" if figure.is_reached else "   BELOW ITS REACH"
+        print(
+            f"{figure.name:<16}{figure.satchel:>12,.1f}{limit or 0:>12,.1f}{ratio:>8}{reach:>8}   {figure.unit}{mark}"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: under 60 s")
+    parser.add_argument("--json", action="store_true", help='one document: {"results": [{"name", "unit", …}]}')
+    parser.add_argument("--only", nargs="+", metavar="GROUP", help="some groups: " + ", ".join(groups(quick=True)))
+    options = parser.parse_args()
+    known = groups(quick=options.quick)
+    unknown = [name for name in options.only or () if name not in known]
+    if unknown:
+        parser.error(f"no group {', '.join(unknown)}; there are {', '.join(known)}")
+    chosen = {name: group for name, group in known.items() if not options.only or name in options.only}
+    figures = asyncio.run(measure(chosen))
+    if options.json:
+        print(msgspec.json.encode({"results": figures}).decode())
+    else:
+        show(figures)
+    return 0 if all(figure.is_reached for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

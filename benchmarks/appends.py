@@ -1,0 +1,90 @@
+"""Appends: one writer, many writers on many sessions, many writers on one."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+import satchel
+from benchmarks import bare
+from benchmarks.figures import Figure, bounded, compared, in_turn
+from satchel import Principal, SessionManager
+
+BODY_BYTES = 500
+ADA = Principal.agent("shop", tenant_id="acme", acting_for="ada")
+
+
+def message(number: int) -> dict[str, str]:
+    """A user's message of 500 bytes of JSON."""
+    text = f"{number:08d} "
+    return {"role": "user", "content": text + "x" * (BODY_BYTES - len('{"role":"user","content":""}') - len(text))}
+
+
+async def run_writers(path: Path, *, writers: int, sessions: int, each: int) -> float:
+    """Seconds for ``writers`` tasks that append ``each`` messages one after another, with keys."""
+    async with satchel.open(f"sqlite:///{path}") as store:
+        manager = SessionManager(store, ADA)
+        ids = [(await manager.create_session()).session_id for _ in range(sessions)]
+
+        async def writer(number: int) -> None:
+            session_id = ids[number % sessions]
+            for turn in range(each):
+                await manager.append_message(session_id, message(turn), idempotency_key=f"{number}-{turn}")
+
+        began = time.perf_counter()
+        await asyncio.gather(*(writer(number) for number in range(writers)))
+        took = time.perf_counter() - began
+        for session_id in ids:
+            await check_log(manager, session_id, writers * each // sessions)
+    return took
+
+
+async def check_log(manager: SessionManager, session_id: str, count: int) -> None:
+    """None lost, none out of order."""
+    session = await manager.get_session(session_id, include=())
+    assert session.message_count == session.last_seq == session.version == count
+    seqs: list[int] = []
+    cursor: str | None = None
+    while True:
+        page = await manager.messages(session_id, limit=1000, cursor=cursor)
+        seqs.extend(found.seq for found in page)
+        cursor = page.next
+        if cursor is None:
+            break
+    assert seqs == list(range(1, count + 1))
+
+
+async def appends(name: str, *, writers: int, sessions: int, each: int, rounds: int, reach: float) -> Figure:
+    """Against the bare loop, ``writers`` appends in one commit."""
+    with tempfile.TemporaryDirectory() as folder:
+        sample = Path(folder) / "sample.db"
+        await run_writers(sample, writers=writers, sessions=sessions, each=each)
+        rows = bare.Rows(sample)
+        count = writers * each
+        number = 0
+
+        async def ours() -> float:
+            nonlocal number
+            number += 1
+            path = Path(folder) / f"ours-{number}.db"
+            return await run_writers(path, writers=writers, sessions=sessions, each=each) / count * 1e6
+
+        async def limit() -> float:
+            nonlocal number
+            number += 1
+            path = Path(folder) / f"bare-{number}.db"
+            bare.empty_copy(sample, path)
+            return bare.write(path, rows, per_commit=writers) / count * 1e6
+
+        return compared(name, "µs/append", *await in_turn(ours, limit, rounds=rounds), reach=reach)
+
+
+async def file_size() -> Figure:
+    """The file of 1,000 messages of 500 bytes, a key on each, beside the bytes of their JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bytes.db"
+        await run_writers(path, writers=10, sessions=1, each=100)
+        size = sum(file.stat().st_size for file in Path(folder).glob("bytes.db*"))  # noqa: ASYNC240  # nothing else runs
+        return bounded("bytes", "file ÷ message bytes", size / (1000 * BODY_BYTES), bound=1.8)

@@ -1,0 +1,68 @@
+"""Figures of whole processes: the import of the package, and the memory of a large import."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.figures import Figure, bounded
+
+MESSAGES = 100_000
+
+_IMPORT = f"""
+import asyncio, resource, sys
+import satchel
+from satchel import Principal, SessionManager
+
+async def main() -> None:
+    async with satchel.open("sqlite:///" + sys.argv[2]) as store:
+        manager = SessionManager(store, Principal.operator(tenant_id="acme", acting_for="ada"))
+        with open(sys.argv[1], "rb") as lines:
+            total = sum([imported.messages async for imported in manager.import_sessions(lines)])
+        assert total == {MESSAGES}, total
+
+asyncio.run(main())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def _environment() -> dict[str, str]:
+    """Compiled modules are kept, as they are wherever a package is installed."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def _start(statement: str) -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", statement], check=True, env=_environment())
+    return (time.perf_counter() - began) * 1000
+
+
+def import_time(*, rounds: int) -> Figure:
+    """``import satchel`` beside ``import msgspec``, as processes in turn."""
+    _start("import satchel")
+    differences = [_start("import satchel") - _start("import msgspec") for _ in range(rounds)]
+    return bounded("import", "ms more than msgspec", statistics.median(differences), bound=60)
+
+
+def import_memory() -> Figure:
+    """100,000 messages imported: 99 conversations of 500 messages, and one of 50,500."""
+    with tempfile.TemporaryDirectory() as folder:
+        lines = Path(folder) / "many.jsonl"
+        with lines.open("w") as out:
+            for number in range(100):
+                count = 500 if number else MESSAGES - 99 * 500
+                said = ",".join(f'{{"role":"user","content":"{index:06d} {"x" * 400}"}}' for index in range(count))
+                out.write(f'{{"source":"b","licence":"","session_id":"c{number}","messages":[{said}],"meta":{{}}}}\n')
+        done = subprocess.run(
+            [sys.executable, "-c", _IMPORT, str(lines), str(Path(folder) / "store.db")],
+            check=True,
+            capture_output=True,
+            text=True,
+            env=_environment(),
+        )
+        return bounded("import.memory", "MiB resident", float(done.stdout), bound=200)

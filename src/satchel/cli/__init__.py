@@ -1,0 +1,5 @@
+"""The command ``satchel``."""
+
+from satchel.cli.entry import main
+
+__all__ = ["main"]

@@ -1,0 +1,26 @@
+"""Where the command begins: as little as possible, so that a missing extra can still be named."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+EXTRA = ("cyclopts", "rich")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; what comes back is the exit code. ``arguments`` without the program's name; None: the process's own."""
+    try:
+        from satchel.cli.running import run
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.split(".")[0] not in EXTRA:
+            raise
+        print(
+            f"satchel: the command line needs {' and '.join(EXTRA)}, which are not installed;"
+            " install the extra cli:  pip install 'satchel[cli]'",
+            file=sys.stderr,
+        )
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return run(sys.argv[1:] if arguments is None else arguments)

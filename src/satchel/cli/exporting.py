@@ -1,0 +1,111 @@
+"""``sessions export``."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import IO, Annotated
+
+from cyclopts import Parameter
+
+from satchel import NotFound, SessionDeleted, SessionManager
+from satchel.cli import files, flags, output, sentences
+from satchel.cli.progress import bar
+from satchel.cli.store import opened, run_async
+
+PAGE = 500
+HELD = 8 * 1024 * 1024  # of a line, until it is known to be whole
+
+Chosen = Annotated[
+    tuple[str, ...],
+    Parameter(name="SESSION_ID", help="Only these sessions; left out: all, newest change first.", show_default=False),
+]
+
+
+def export_sessions(
+    session_id: Chosen = (), /, *, where: flags.Where, output_file: flags.Output = files.STDIO, json: flags.Json = False
+) -> None:
+    """Export sessions as JSON lines, which `satchel sessions import` reads.
+
+    One session a line: an object with source, licence, session_id, messages (OpenAI chat, the bytes that were stored) and
+    meta, and under satchel all that these lack: title, working memory, tool history, runs, times. A session that is deleted
+    meanwhile is left out.
+    """
+    run_async(_export(session_id, where, output_file, json=json))
+
+
+async def _export(chosen: tuple[str, ...], where: flags.Where, name: str, *, json: bool) -> None:
+    async with opened(where) as (sessions, _):
+        ids = list(dict.fromkeys(chosen)) or await _all_ids(sessions)
+        with _sink(name) as sink, bar("exporting", total=len(ids)) as progress:
+            written = 0
+            for done, session_id in enumerate(ids, start=1):
+                written += await _export_one(sessions, session_id, sink, must_exist=bool(chosen))
+                progress.reach(done)
+    if name == files.STDIO:
+        return
+    if json:
+        output.write_json({"exported": written, "output": name})
+    else:
+        output.say(f"{sentences.count(written, 'session')} written to {name}")
+
+
+async def _all_ids(sessions: SessionManager) -> list[str]:
+    """Every session that is there now. A list goes by the last change, so what changes while it is read moves to the part
+    that was read already: a second look from its first entry on finds these."""
+    found, newest = await _ids(sessions, None)
+    moved, _ = await _ids(sessions, newest) if newest is not None else ([], None)
+    return list(dict.fromkeys([*found, *moved]))
+
+
+async def _ids(sessions: SessionManager, since: datetime | None) -> tuple[list[str], datetime | None]:
+    ids: list[str] = []
+    newest: datetime | None = None
+    cursor: str | None = None
+    while True:
+        page = await sessions.list_sessions(updated_after=since, limit=PAGE, cursor=cursor)
+        ids.extend(session.session_id for session in page.items)
+        if newest is None and page.items:
+            newest = page.items[0].updated_at
+        cursor = page.next
+        if cursor is None:
+            return ids, newest
+
+
+@contextmanager
+def _sink(name: str) -> Iterator[IO[bytes] | None]:
+    """None is stdout."""
+    if name == files.STDIO:
+        yield None
+        return
+    with files.writing(name) as file:
+        yield file
+
+
+async def _export_one(sessions: SessionManager, session_id: str, sink: IO[bytes] | None, *, must_exist: bool) -> bool:
+    """One whole line, or none: it leaves here when its last piece is there."""
+    with tempfile.SpooledTemporaryFile(max_size=HELD) as line:
+        try:
+            async for piece in sessions.export_sessions([session_id]):
+                line.write(piece)
+        except (SessionDeleted, NotFound):
+            if must_exist:
+                raise
+            return False
+        line.seek(0)
+        if sink is not None:
+            shutil.copyfileobj(line, sink)
+        else:
+            _to_stdout(line)
+    return True
+
+
+def _to_stdout(line: IO[bytes]) -> None:
+    if output.is_terminal(sys.stdout):
+        output.write_bytes(line.read())  # whole, so that no character is cut in two on its way through the escaping
+    else:
+        shutil.copyfileobj(line, sys.stdout.buffer)

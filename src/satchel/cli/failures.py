@@ -1,0 +1,76 @@
+"""What only a command can meet: files, terminals, a store that is not there."""
+
+from __future__ import annotations
+
+from satchel.errors import SatchelError
+
+
+class Failure(SatchelError):
+    """A command cannot do what was asked. As with every SatchelError, ``code`` is stable and the sentence may improve."""
+
+
+class FlagRefused(Failure):
+    """Flags that are each right and do not go together."""
+
+    code = "usage"
+
+
+class StoreMissing(Failure):
+    code = "store_missing"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(
+            f"there is no store {path}; `satchel sessions import` and programs create one, other commands do not"
+        )
+
+
+class StoreNotShared(Failure):
+    code = "store_not_shared"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a memory: store lives in its own process and is gone with it;"
+            " name one that stays, for example sqlite:///agent.db"
+        )
+
+
+class FileUnusable(Failure):
+    """A file that the caller named cannot be read or written."""
+
+    code = "file_unusable"
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+        super().__init__(f"{name}: {reason}")
+
+
+class LineRefused(Failure):
+    """A line of a file could not be imported. ``cause`` says why, and gives the code."""
+
+    def __init__(self, *, name: str, line: int, cause: SatchelError) -> None:
+        self.name = name
+        self.line = line
+        self.cause = cause
+        reason = str(cause).removeprefix(f"line {line}: ")
+        super().__init__(f"{name}, line {line}: {reason}")
+
+
+class ConfirmationNeeded(Failure):
+    code = "confirmation_needed"
+
+    def __init__(self) -> None:
+        super().__init__("there is no terminal to ask on; say --yes to delete without a question")
+
+
+class NotConfirmed(Failure):
+    code = "not_confirmed"
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"{session_id} was not deleted")
+
+
+def code_of(error: SatchelError) -> str:
+    return error.cause.code if isinstance(error, LineRefused) else error.code

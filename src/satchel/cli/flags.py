@@ -1,0 +1,202 @@
+"""Every flag and argument, described once. Each flag has its variable: ``--updated-after`` is ``SATCHEL_UPDATED_AFTER``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+import msgspec
+from cyclopts import Group, Parameter
+
+WHERE = Group("Where", sort_key=1)
+OPTIONS = Group("Options", sort_key=2)
+
+
+class Token(Protocol):
+    """One word of the command line, as cyclopts hands it to a converter."""
+
+    @property
+    def value(self) -> str: ...
+
+
+def variable(flag: str) -> str:
+    return "SATCHEL_" + flag.lstrip("-").replace("-", "_").upper()
+
+
+def flag(*names: str, about: str, group: Group = OPTIONS, show_default: bool = False, **options: Any) -> Parameter:
+    return Parameter(
+        name=names,
+        help=about,
+        group=group,
+        env_var=variable(names[0]),
+        env_var_split=split_variable,
+        show_env_var=group is WHERE,  # the rule is in the help of `satchel` itself
+        show_default=show_default,
+        **{"negative": ""} | options,
+    )
+
+
+def split_variable(kind: Any, value: str, *, delimiter: str | None = None) -> list[str]:  # noqa: ARG001  # cyclopts passes it
+    """A variable of a flag that may be repeated holds one value a line; an empty one of a yes-or-no flag says nothing.
+    Any other empty text is a value, and mostly a wrong one: SATCHEL_USER="" must not come to mean everybody."""
+    if kind is bool:
+        return [value] if value.strip() else []
+    if kind == tuple[str, ...]:
+        return [line for line in value.splitlines() if line.strip()]
+    return [value]
+
+
+# -- how words become values
+
+
+def as_status(_kind: object, tokens: Sequence[Token]) -> str:
+    status = tokens[0].value.upper()
+    if status not in ("ACTIVE", "CLOSED", "EXPIRED"):
+        raise ValueError("must be ACTIVE, CLOSED or EXPIRED (what is deleted is in no list)")
+    return status
+
+
+def as_moment(_kind: object, tokens: Sequence[Token]) -> datetime:
+    try:
+        moment = datetime.fromisoformat(tokens[0].value)
+    except ValueError:
+        raise ValueError("must be a date or a time, for example 2026-01-31 or 2026-01-31T08:30:00+08:00") from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+def as_metadata(pairs: Sequence[str]) -> dict[str, Any] | None:
+    """``KEY=VALUE`` of each pair. A VALUE that is JSON is that value, any other is text. Raises ValueError."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise ValueError(f"{pair!r} is not KEY=VALUE")
+        try:
+            found[key] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            found[key] = value
+    return found or None
+
+
+def as_pairs(_kind: object, tokens: Sequence[Token]) -> tuple[str, ...]:
+    pairs = tuple(token.value for token in tokens)
+    as_metadata(pairs)
+    return pairs
+
+
+# -- where
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """A store, and whose sessions of it."""
+
+    store: Annotated[
+        str, flag("--store", about="The store, for example sqlite:///agent.db.", group=WHERE, metavar="URL")
+    ]
+    tenant: Annotated[
+        str, flag("--tenant", about="The organisation whose sessions they are.", group=WHERE, metavar="T")
+    ]
+    user: Annotated[
+        str | None,
+        flag("--user", about="Only this user's sessions; left out: all of the tenant.", group=WHERE, metavar="U"),
+    ] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Whose:
+    """A store, and the one user whose sessions they will be."""
+
+    store: Annotated[
+        str,
+        flag(
+            "--store", about="The store, for example sqlite:///agent.db; made if missing.", group=WHERE, metavar="URL"
+        ),
+    ]
+    tenant: Annotated[
+        str, flag("--tenant", about="The organisation whose sessions they are.", group=WHERE, metavar="T")
+    ]
+    user: Annotated[str, flag("--user", about="The user who will own them.", group=WHERE, metavar="U")]
+
+
+SessionId = Annotated[str, Parameter(name="SESSION_ID", help="The session, sess_…")]
+
+# -- what
+
+Json = Annotated[bool, flag("--json", about="Print JSON, and errors as JSON on stderr.")]
+Reason = Annotated[str, flag("--reason", about="Why, for the lifecycle history.", metavar="TEXT")]
+ExpectedVersion = Annotated[
+    int | None, flag("--expected-version", about="Change nothing unless the session is at this version.", metavar="N")
+]
+Status = Annotated[
+    Literal["ACTIVE", "CLOSED", "EXPIRED"] | None,
+    flag("--status", about="Only those of this status, as it holds now.", converter=as_status, metavar="STATUS"),
+]
+Title = Annotated[
+    str | None, flag("--title", about="Only those whose title contains this, whatever its case.", metavar="TEXT")
+]
+Metadata = Annotated[
+    tuple[str, ...],
+    flag(
+        "--metadata",
+        about='Only those with this in their metadata; repeat it for more. A VALUE that is JSON (3, true, null, "3")'
+        " is that value, any other is text.",
+        metavar="KEY=VALUE",
+        converter=as_pairs,
+    ),
+]
+UpdatedAfter = Annotated[
+    datetime | None,
+    flag(
+        "--updated-after",
+        about="Changed at this time or later; UTC unless it says otherwise.",
+        converter=as_moment,
+        metavar="TIME",
+    ),
+]
+UpdatedBefore = Annotated[
+    datetime | None, flag("--updated-before", about="Changed before this time.", converter=as_moment, metavar="TIME")
+]
+Limit = Annotated[int, flag("--limit", about="Sessions of one page, at most 1000.", metavar="N", show_default=True)]
+Cursor = Annotated[str | None, flag("--cursor", about="Go on where a page ended: its `next`.", metavar="CURSOR")]
+AllPages = Annotated[bool, flag("--all", about="All pages, one after the other.")]
+Messages = Annotated[int, flag("--messages", about="How many of the newest messages.", metavar="N", show_default=True)]
+Yes = Annotated[bool, flag("--yes", "-y", about="Do not ask. Needed where there is no terminal.")]
+Files = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="FILE",
+        help="One or more files of JSON lines, gzipped if the name ends in .gz; - is stdin.",
+        allow_leading_hyphen=True,
+    ),
+]
+Output = Annotated[
+    str,
+    flag(
+        "--output",
+        "-o",
+        about="The file to write, gzipped if its name ends in .gz; - is stdout. What stood there stays until all is written.",
+        metavar="FILE",
+        allow_leading_hyphen=True,
+        show_default=True,
+    ),
+]
+After = Annotated[int | None, flag("--after", about="Begin after this seq.", metavar="SEQ")]
+FromStart = Annotated[bool, flag("--all", about="Begin at the beginning.")]
+Follow = Annotated[
+    bool,
+    flag("--follow", about="Wait for more (the default); --no-follow ends with what is there.", negative="--no-follow"),
+]
+OfRun = Annotated[
+    str | None, flag("--run", about="Only this run's events, and end when it has ended.", metavar="RUN_ID")
+]
+Folder = Annotated[
+    Path | None,
+    flag("--folder", about="Where the demo keeps its files; left out: a temporary folder.", metavar="FOLDER"),
+]
+Keep = Annotated[bool, flag("--keep", about="Leave the demo's files there.")]

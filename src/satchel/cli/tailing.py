@@ -1,0 +1,84 @@
+"""``satchel tail``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from satchel import Event, RunManager, SessionManager
+from satchel.cli import documents, flags, output
+from satchel.cli.failures import FlagRefused
+from satchel.cli.store import opened, run_async
+
+PAGE = 500
+
+
+def tail_session(
+    session_id: flags.SessionId,
+    /,
+    *,
+    where: flags.Where,
+    after: flags.After = None,
+    from_start: flags.FromStart = False,
+    follow: flags.Follow = True,
+    run_id: flags.OfRun = None,
+    json: flags.Json = False,
+) -> None:
+    """Follow a session's log, line by line, as it grows.
+
+    Shows what happens from now on; with --all or --after also what was before. --no-follow prints what is there, from the
+    beginning, and ends. A line begins with its seq: to go on later without a gap, give the last one to --after.
+
+    Ctrl-C ends it with exit code 0. It also ends with the run of --run, and with code 4 when the session is deleted.
+    With --json each event is a JSON line.
+    """
+    if from_start and after is not None:
+        raise FlagRefused("--all begins at the beginning: leave --after out")
+    if after is not None and after < 0:
+        raise FlagRefused("--after must be a seq, or 0")
+    start = 0 if from_start or (after is None and not follow) else after
+    if not follow:
+        run_async(_tail(where, session_id, start, run_id, follow=False, json=json))
+        return
+    with contextlib.suppress(KeyboardInterrupt):
+        run_async(_tail(where, session_id, start, run_id, follow=True, json=json))
+
+
+async def _tail(
+    where: flags.Where, session_id: str, start: int | None, run_id: str | None, *, follow: bool, json: bool
+) -> None:
+    show = _as_json if json else _as_lines()
+    async with opened(where) as (sessions, store):
+        if run_id is not None:
+            run = await RunManager(store, sessions.principal).get_run(session_id, run_id)
+            if follow and start is None and run.is_terminal:
+                output.say(f"run {run_id} has ended already ({run.status}); --all shows its events")
+        if follow:
+            events = sessions.follow(session_id, after=start, run_id=run_id)
+        else:
+            events = _there(sessions, session_id, start or 0, run_id)
+        async for event in events:
+            show(event)
+            output.flush()
+
+
+async def _there(sessions: SessionManager, session_id: str, after: int, run_id: str | None) -> AsyncIterator[Event]:
+    """What is in the log, and no more."""
+    cursor: str | None = None
+    while True:
+        page = await sessions.events(session_id, after=after, run_id=run_id, limit=PAGE, cursor=cursor)
+        for event in page.items:
+            yield event
+        cursor = page.next
+        if cursor is None:
+            return
+
+
+def _as_json(event: Event) -> None:
+    output.write_json(documents.event_line(event))
+
+
+def _as_lines() -> Callable[[Event], None]:
+    from satchel.cli.tables import EventLines
+
+    return EventLines(output.console()).print

@@ -1,0 +1,111 @@
+"""What decisions see: a session's record, and of its rows only what is wanted."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+
+from satchel.domain.event import Event
+from satchel.domain.ids import SessionRef
+from satchel.domain.record import SessionRecord
+from satchel.domain.run import RunRow
+from satchel.domain.state import NOTHING, Clock, SessionState, Want
+from satchel.domain.tool_call import CallRow
+from satchel.domain.upkeep import is_overdue
+from satchel.errors import SatchelError, StoreCorrupt
+from satchel.store import Loaded
+from satchel.stores.sqlite.queries import SQL
+from satchel.stores.sqlite.rows import call_of, event_of, idempotency_of, record_of, run_of
+
+_RECORD = SQL["record"]
+_IDEMPOTENCY_RECORD = SQL["idempotency_record"]
+
+
+def load(
+    connection: sqlite3.Connection,
+    clock: Clock,
+    wanted: Mapping[SessionRef, Want],
+    records: Mapping[SessionRef, SessionRecord],
+) -> Loaded:
+    """``records``: those that are known already, as they are in this transaction."""
+    sessions: dict[SessionRef, SessionState | SatchelError] = {}
+    for ref, want in wanted.items():
+        try:
+            record = records.get(ref) or find_record(connection, ref)
+            sessions[ref] = SessionState(None) if record is None else _state(connection, clock, ref, want, record)
+        except StoreCorrupt as error:
+            sessions[ref] = error
+    return Loaded(sessions=sessions, clock=clock)
+
+
+def find_record(connection: sqlite3.Connection, ref: SessionRef) -> SessionRecord | None:
+    row = connection.execute(_RECORD, ref).fetchone()
+    return None if row is None else record_of(ref.session_id, row)
+
+
+def _state(
+    connection: sqlite3.Connection, clock: Clock, ref: SessionRef, want: Want, record: SessionRecord
+) -> SessionState:
+    state = SessionState(record)
+    for key in want.keys:
+        row = connection.execute(_IDEMPOTENCY_RECORD, (*ref, key)).fetchone()
+        if row is not None:
+            state.keys[key] = idempotency_of(ref, key, row)
+    if want is not NOTHING:
+        _add_wanted(connection, ref, want, state)
+    if want.open_work or is_overdue(record, clock):
+        _add_open_work(connection, ref, record, state)
+    return state
+
+
+def _add_wanted(connection: sqlite3.Connection, ref: SessionRef, want: Want, state: SessionState) -> None:
+    for run_id in want.run_ids:
+        _add_run(connection, ref, run_id, state.runs)
+    for seq in want.call_seqs:
+        _add_call(connection, ref, seq, state.calls)
+    for arguments_hash in want.arguments_hashes:
+        row = connection.execute(SQL["newest_equal_call"], (*ref, arguments_hash)).fetchone()
+        if row is not None:
+            state.same_calls[arguments_hash] = row[0]
+    for seq in want.event_seqs:
+        _add_event(connection, ref, seq, state.events)
+    if want.working_memory:
+        state.working_memory = text_of(connection, "working_memory", ref)
+    if want.metadata:
+        state.metadata = text_of(connection, "metadata", ref)
+
+
+def _add_open_work(connection: sqlite3.Connection, ref: SessionRef, record: SessionRecord, state: SessionState) -> None:
+    for waiting in record.queue:
+        _add_run(connection, ref, waiting.run_id, state.runs)
+    if record.turn is not None:
+        _add_run(connection, ref, record.turn.run_id, state.runs)
+    for call in record.open_calls:
+        _add_call(connection, ref, call.seq, state.calls)
+
+
+def _add_run(connection: sqlite3.Connection, ref: SessionRef, run_id: str, runs: dict[str, RunRow]) -> None:
+    row = connection.execute(SQL["run"], (*ref, run_id)).fetchone()
+    if row is not None:
+        runs[run_id] = run_of(ref, row)
+
+
+def _add_call(connection: sqlite3.Connection, ref: SessionRef, seq: int, calls: dict[int, CallRow]) -> None:
+    row = connection.execute(SQL["tool_call"], (*ref, seq)).fetchone()
+    if row is not None:
+        calls[seq] = call_of(ref, row)
+
+
+def _add_event(connection: sqlite3.Connection, ref: SessionRef, seq: int, events: dict[int, Event]) -> None:
+    row = connection.execute(SQL["event"], (*ref, seq)).fetchone()
+    if row is None:
+        return
+    events[seq] = event_of(ref, row)
+    for row in connection.execute(SQL["retractions"], (*ref, seq)).fetchall():
+        events[row[0]] = event_of(ref, row)
+
+
+def text_of(connection: sqlite3.Connection, name: str, ref: SessionRef) -> bytes:
+    """The session's ``working_memory`` or ``metadata``; b"" when it has none."""
+    row = connection.execute(SQL[name], ref).fetchone()
+    return b"" if row is None else bytes(row[0])

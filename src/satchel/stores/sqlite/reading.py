@@ -1,0 +1,191 @@
+"""Reads, each in one snapshot: the caller begins and ends the transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from satchel.domain.ids import SessionRef
+from satchel.domain.state import Clock
+from satchel.store import CallPage, EventPage, ListedSession, RunPage, SessionPage, Snapshot
+from satchel.stores.sqlite.loading import find_record, text_of
+from satchel.stores.sqlite.queries import SQL
+from satchel.stores.sqlite.rows import call_of, event_of, record_of, run_of
+
+END = 2**63 - 1  # beyond every seq, number and time
+
+
+def snapshot(
+    connection: sqlite3.Connection,
+    clock: Clock,
+    ref: SessionRef,
+    *,
+    working_memory: bool,
+    metadata: bool,
+    messages: int,
+    tool_calls: int,
+    runs: int,
+) -> Snapshot:
+    record = find_record(connection, ref)
+    if record is None:
+        return Snapshot(record=None, clock=clock)
+    said: list[Any] = []
+    called: list[Any] = []
+    ran: list[Any] = []
+    if messages > 0:
+        said = connection.execute(SQL["newest_messages"], (*ref, messages)).fetchall()
+    if tool_calls > 0:
+        newest_calls = (*ref, 0, END, None, None, None, None, tool_calls)
+        called = connection.execute(SQL["tool_calls_descending"], newest_calls).fetchall()
+    if runs > 0:
+        ran = connection.execute(SQL["runs_descending"], (*ref, 0, END, None, runs)).fetchall()
+    return Snapshot(
+        record=record,
+        clock=clock,
+        working_memory=text_of(connection, "working_memory", ref) if working_memory else b"",
+        metadata=text_of(connection, "metadata", ref) if metadata else b"",
+        messages=tuple(event_of(ref, row) for row in reversed(said)),
+        tool_calls=tuple(call_of(ref, row) for row in reversed(called)),
+        runs=tuple(run_of(ref, row) for row in reversed(ran)),
+    )
+
+
+def events(
+    connection: sqlite3.Connection,
+    clock: Clock,
+    ref: SessionRef,
+    *,
+    after: int,
+    before: int | None,
+    newest_first: bool,
+    kind: str | None,
+    run_id: str | None,
+    with_retracted: bool,
+    limit: int,
+) -> EventPage:
+    record = find_record(connection, ref)
+    if record is None:
+        return EventPage(record=None, clock=clock)
+    order = "descending" if newest_first else "ascending"
+    bounds = (*ref, after, END if before is None else before, run_id, int(with_retracted), max(0, limit))
+    if kind == "message":
+        rows = connection.execute(SQL[f"messages_{order}"], bounds).fetchall()
+    else:
+        rows = connection.execute(SQL[f"events_{order}"], (*bounds, kind)).fetchall()
+    return EventPage(
+        record=record,
+        clock=clock,
+        events=tuple(event_of(ref, row) for row in rows),
+        retracted=frozenset(row[0] for row in rows if row[-1]),
+    )
+
+
+def tool_calls(
+    connection: sqlite3.Connection,
+    clock: Clock,
+    ref: SessionRef,
+    *,
+    run_id: str | None,
+    tool: str | None,
+    arguments_hash: bytes | None,
+    tool_call_id: str | None,
+    is_open: bool | None,
+    after: int,
+    before: int | None,
+    newest_first: bool,
+    limit: int,
+) -> CallPage:
+    record = find_record(connection, ref)
+    if record is None:
+        return CallPage(record=None, clock=clock)
+    order = "descending" if newest_first else "ascending"
+    openness = None if is_open is None else int(is_open)
+    bounds = (
+        *ref, after, END if before is None else before, run_id, tool, tool_call_id, openness, max(0, limit),
+    )  # fmt: skip
+    if arguments_hash is None:
+        rows = connection.execute(SQL[f"tool_calls_{order}"], bounds).fetchall()
+    else:
+        rows = connection.execute(SQL[f"equal_calls_{order}"], (*bounds, arguments_hash)).fetchall()
+    return CallPage(record=record, clock=clock, tool_calls=tuple(call_of(ref, row) for row in rows))
+
+
+def runs(
+    connection: sqlite3.Connection,
+    clock: Clock,
+    ref: SessionRef,
+    *,
+    run_id: str | None,
+    status: str | None,
+    after_number: int,
+    before_number: int | None,
+    newest_first: bool,
+    limit: int,
+) -> RunPage:
+    record = find_record(connection, ref)
+    if record is None:
+        return RunPage(record=None, clock=clock)
+    before = END if before_number is None else before_number
+    if run_id is None:
+        order = "descending" if newest_first else "ascending"
+        bounds = (*ref, after_number, before, status, max(0, limit))
+        rows = connection.execute(SQL[f"runs_{order}"], bounds).fetchall()
+        return RunPage(record=record, clock=clock, runs=tuple(run_of(ref, row) for row in rows))
+    rows = connection.execute(SQL["run"], (*ref, run_id)).fetchall()
+    found = [run_of(ref, row) for row in rows[: max(0, limit)]]
+    kept = (run for run in found if after_number < run.number < before and status in (None, run.status))
+    return RunPage(record=record, clock=clock, runs=tuple(kept))
+
+
+def sessions(
+    connection: sqlite3.Connection,
+    clock: Clock,
+    tenant_id: str,
+    *,
+    user_id: str | None,
+    status: str | None,
+    updated_from: int | None,
+    updated_before: int | None,
+    after: tuple[int, str] | None,
+    limit: int,
+) -> SessionPage:
+    below = (END if updated_before is None else updated_before, "")  # no id is less than ""
+    if after is not None and (after[0], after[1].encode()) < (below[0], b""):
+        below = after
+    bounds = (
+        tenant_id, user_id, -END if updated_from is None else updated_from, *below, status, clock.now, max(0, limit),
+    )  # fmt: skip
+    name = "sessions_of_tenant" if user_id is None else "sessions_of_user"
+    listed = tuple(
+        ListedSession(record=record_of(session_id.decode(), (record,)), metadata=metadata or b"")
+        for session_id, record, metadata in connection.execute(SQL[name], bounds).fetchall()
+    )
+    return SessionPage(clock=clock, sessions=listed)
+
+
+def due(
+    connection: sqlite3.Connection,
+    clock: Clock,
+    *,
+    queue: str,
+    agent: str | None,
+    after: SessionRef | None,
+    limit: int,
+) -> list[SessionRef]:
+    past = ("", "") if after is None else after
+    if queue == "sweep":
+        rows = connection.execute(
+            SQL["swept"], (*past, clock.now, clock.lease_now, clock.lease_clock, max(0, limit))
+        ).fetchall()
+    elif agent is None:
+        rows = connection.execute(SQL["ready"], (*past, max(0, limit))).fetchall()
+    else:
+        rows = connection.execute(SQL["ready_for_agent"], (*past, agent, max(0, limit))).fetchall()
+    return [SessionRef(row[0].decode(), row[1].decode()) for row in rows]
+
+
+def last_seq(connection: sqlite3.Connection, clock: Clock, ref: SessionRef) -> int | None:
+    """None: there is no such session."""
+    del clock
+    row = connection.execute(SQL["last_seq"], ref).fetchone()
+    return None if row is None else int(row[0])

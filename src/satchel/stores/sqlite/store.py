@@ -1,0 +1,304 @@
+"""The store's doors: each hands its work to the writing thread or to a reading one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from satchel.domain.event import EventKind
+from satchel.domain.ids import SessionRef
+from satchel.domain.record import SessionStatus
+from satchel.domain.run import RunStatus
+from satchel.domain.state import Clock, Want
+from satchel.errors import InvalidInput, StoreBusy, StoreMisused
+from satchel.store import (
+    CallPage,
+    Capabilities,
+    Change,
+    EventPage,
+    Loaded,
+    Outcome,
+    RunPage,
+    SessionPage,
+    Snapshot,
+    Store,
+)
+from satchel.stores.sqlite import erasing, reading
+from satchel.stores.sqlite.clock import machine_clock
+from satchel.stores.sqlite.connection import connect, roll_back, translated
+from satchel.stores.sqlite.crew import Crew
+from satchel.stores.sqlite.loading import load
+from satchel.stores.sqlite.watch import Watch
+from satchel.stores.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+READERS = 3
+ERASURE_PATIENCE = 2.0  # seconds in which a reader may keep an erasure from its end
+
+_CAPABILITIES = Capabilities(
+    name="sqlite", durable=True, shared=True, prefix_after_failover=True, clock="process", parallel_batches=1
+)
+
+
+class _Open:
+    """What an open store holds."""
+
+    def __init__(self, path: Path, clock: Callable[[], Clock]) -> None:
+        reader = partial(connect, path, read_only=True)
+        self.process = os.getpid()
+        self.watch = Watch(reader)
+        self.writer = Crew("satchel-sqlite-write", 1, lambda: Writer(path, clock, self.watch.committed))
+        self.readers = Crew("satchel-sqlite-read", READERS, reader)
+
+    async def close(self) -> None:
+        await self.watch.close()
+        await self.readers.close()
+        await self.writer.close()  # the last: its connection empties the log
+
+
+class SqliteStore(Store):
+    """``path`` is the database file; its folder must be there. ``clock`` may be replaced, to test what time does."""
+
+    def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], Clock] | None = None) -> None:
+        name = os.fspath(path)
+        if not name or name.startswith((":memory:", "file:")):
+            raise InvalidInput("must be the path of a file; a store in memory is memory:", field="path")
+        if "\0" in name:
+            raise InvalidInput("holds a NUL character", field="path")
+        self._path = Path(name).absolute()
+        self._clock = machine_clock if clock is None else clock
+        self._opened: _Open | None = None
+        self._opening = asyncio.Lock()
+        self._erasing = asyncio.Lock()
+        self._rewritten: erasing.Marks = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return _CAPABILITIES
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._opened is not None:
+                self._live()
+                return
+            opened = _Open(self._path, self._clock)
+            try:
+                await opened.writer.run(lambda writer: None)  # noqa: ARG005  # to make it opens the file
+            except BaseException:
+                await opened.close()
+                raise
+            self._opened = opened
+
+    async def close(self) -> None:
+        async with self._opening:
+            opened, self._opened = self._opened, None
+            if opened is not None and opened.process == os.getpid():
+                await opened.close()
+
+    def _live(self) -> _Open:
+        if self._opened is None:
+            raise StoreMisused("the store is not open")
+        if self._opened.process != os.getpid():
+            raise StoreMisused("the store was opened before this process was forked; open one here")
+        return self._opened
+
+    async def _read(self, work: Callable[[sqlite3.Connection, Clock], T]) -> T:
+        return await self._live().readers.run(lambda connection: self._in_snapshot(connection, work))
+
+    def _in_snapshot(self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection, Clock], T]) -> T:
+        with translated():
+            connection.execute("BEGIN")
+            try:
+                return work(connection, self._clock())
+            finally:
+                roll_back(connection)
+
+    # Writing
+
+    async def load(self, wanted: Mapping[SessionRef, Want]) -> Loaded:
+        return await self._read(lambda connection, clock: load(connection, clock, wanted, {}))
+
+    async def commit(self, changes: Sequence[Change]) -> list[Outcome]:
+        return await self._live().writer.run(lambda writer: writer.commit(changes))
+
+    async def transact(
+        self, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
+    ) -> list[Outcome]:
+        return await self._live().writer.run(lambda writer: writer.transact(wanted, decide))
+
+    # One session
+
+    async def snapshot(
+        self,
+        ref: SessionRef,
+        *,
+        working_memory: bool = True,
+        metadata: bool = True,
+        messages: int = 0,
+        tool_calls: int = 0,
+        runs: int = 0,
+    ) -> Snapshot:
+        return await self._read(
+            partial(
+                reading.snapshot,
+                ref=ref,
+                working_memory=working_memory,
+                metadata=metadata,
+                messages=messages,
+                tool_calls=tool_calls,
+                runs=runs,
+            )
+        )
+
+    async def events(
+        self,
+        ref: SessionRef,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        newest_first: bool = False,
+        kind: EventKind | None = None,
+        run_id: str | None = None,
+        with_retracted: bool = True,
+        limit: int,
+    ) -> EventPage:
+        return await self._read(
+            partial(
+                reading.events,
+                ref=ref,
+                after=after,
+                before=before,
+                newest_first=newest_first,
+                kind=kind,
+                run_id=run_id,
+                with_retracted=with_retracted,
+                limit=limit,
+            )
+        )
+
+    async def tool_calls(
+        self,
+        ref: SessionRef,
+        *,
+        run_id: str | None = None,
+        tool: str | None = None,
+        arguments_hash: bytes | None = None,
+        tool_call_id: str | None = None,
+        is_open: bool | None = None,
+        after: int = 0,
+        before: int | None = None,
+        newest_first: bool = True,
+        limit: int,
+    ) -> CallPage:
+        return await self._read(
+            partial(
+                reading.tool_calls,
+                ref=ref,
+                run_id=run_id,
+                tool=tool,
+                arguments_hash=arguments_hash,
+                tool_call_id=tool_call_id,
+                is_open=is_open,
+                after=after,
+                before=before,
+                newest_first=newest_first,
+                limit=limit,
+            )
+        )
+
+    async def runs(
+        self,
+        ref: SessionRef,
+        *,
+        run_id: str | None = None,
+        status: RunStatus | None = None,
+        after_number: int = 0,
+        before_number: int | None = None,
+        newest_first: bool = True,
+        limit: int,
+    ) -> RunPage:
+        return await self._read(
+            partial(
+                reading.runs,
+                ref=ref,
+                run_id=run_id,
+                status=status,
+                after_number=after_number,
+                before_number=before_number,
+                newest_first=newest_first,
+                limit=limit,
+            )
+        )
+
+    # Across sessions
+
+    async def sessions(
+        self,
+        tenant_id: str,
+        *,
+        user_id: str | None = None,
+        status: SessionStatus | None = None,
+        updated_from: int | None = None,
+        updated_before: int | None = None,
+        after: tuple[int, str] | None = None,
+        limit: int,
+    ) -> SessionPage:
+        return await self._read(
+            partial(
+                reading.sessions,
+                tenant_id=tenant_id,
+                user_id=user_id,
+                status=status,
+                updated_from=updated_from,
+                updated_before=updated_before,
+                after=after,
+                limit=limit,
+            )
+        )
+
+    async def due(
+        self, queue: Literal["ready", "sweep"], *, agent: str | None = None, after: SessionRef | None = None, limit: int
+    ) -> list[SessionRef]:
+        return await self._read(partial(reading.due, queue=queue, agent=agent, after=after, limit=limit))
+
+    async def wait(self, ref: SessionRef, after: int, timeout: float) -> None:
+        watch = self._live().watch
+        waiter = watch.enter(ref, after)  # before the look: a commit between the two wakes it
+        try:
+            last = await self._read(partial(reading.last_seq, ref=ref))
+            if last is not None and last <= after:
+                await asyncio.wait((waiter.future,), timeout=timeout)
+        finally:
+            watch.leave(ref, waiter)
+
+    # Housekeeping
+
+    async def erase(self, ref: SessionRef, limit: int) -> int:
+        """The last step writes the file anew (see ``erasing``); it raises StoreBusy when a reader is in the way: come back."""
+        writer = self._live().writer
+        erased = await writer.run(lambda opened: erasing.erase_rows(opened, ref, limit))
+        if erased:
+            return erased
+        key = ref.tenant_id.encode(), ref.session_id.encode()
+        async with self._erasing:
+            left = await self._read(lambda connection, clock: erasing.marks(connection))  # noqa: ARG005
+            if key not in left:  # a rewrite for another erasure covered this one
+                return 0
+            if self._rewritten.get(key) != left[key]:
+                self._rewritten = await writer.run(erasing.rewrite)
+            covered = self._rewritten
+            deadline = asyncio.get_running_loop().time() + ERASURE_PATIENCE
+            while not await writer.run(lambda opened: erasing.empty_log(opened, covered)):
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise StoreBusy(
+                        "a reader keeps old pages in the log; the rows are erased, their traces are not yet"
+                    )
+                await asyncio.sleep(0.02)
+            self._rewritten = {}
+        return 0

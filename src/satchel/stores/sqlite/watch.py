@@ -1,0 +1,111 @@
+"""Who waits for a session's next event: own commits wake them at once, other processes' commits are looked for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable
+
+from satchel.domain.ids import SessionRef
+from satchel.stores.sqlite.queries import SQL
+
+PERIOD = 0.02  # seconds between two looks
+
+
+class Waiter:
+    __slots__ = ("after", "future", "loop")
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[None] = self.loop.create_future()
+
+    def wake(self) -> None:
+        with contextlib.suppress(RuntimeError):  # its loop is closed
+            self.loop.call_soon_threadsafe(_end, self.future)
+
+
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Watch:
+    """One thread and connection of its own; both sleep while nobody waits."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._connect = connect
+        self._waiters: dict[SessionRef, set[Waiter]] = {}
+        self._changed = threading.Condition()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def enter(self, ref: SessionRef, after: int) -> Waiter:
+        waiter = Waiter(after)
+        with self._changed:
+            self._waiters.setdefault(ref, set()).add(waiter)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._look, name="satchel-sqlite-watch", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        return waiter
+
+    def leave(self, ref: SessionRef, waiter: Waiter) -> None:
+        with self._changed:
+            waiters = self._waiters.get(ref)
+            if waiters is not None:
+                waiters.discard(waiter)
+                if not waiters:
+                    del self._waiters[ref]
+
+    def committed(self, refs: Iterable[SessionRef]) -> None:
+        """From any thread."""
+        if not self._waiters:
+            return
+        with self._changed:
+            for ref in refs:
+                for waiter in self._waiters.get(ref, ()):
+                    waiter.wake()
+
+    async def close(self) -> None:
+        """Everybody is woken."""
+        with self._changed:
+            self._stopped.set()
+            self._changed.notify()
+        self.committed(list(self._waiters))
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    def _look(self) -> None:
+        connection: sqlite3.Connection | None = None
+        version: int | None = None
+        while True:
+            with self._changed:
+                while not self._waiters and not self._stopped.is_set():
+                    self._changed.wait()
+            if self._stopped.is_set():
+                break
+            try:
+                if connection is None:
+                    connection = self._connect()
+                (found,) = connection.execute("PRAGMA data_version").fetchone()
+                if found != version:
+                    self._wake_those_behind(connection)
+                    version = found
+            except sqlite3.Error:  # a lost hint costs time, never data: look again
+                version = None
+            self._stopped.wait(PERIOD)
+        if connection is not None:
+            connection.close()
+
+    def _wake_those_behind(self, connection: sqlite3.Connection) -> None:
+        with self._changed:
+            refs = list(self._waiters)
+        for ref in refs:
+            row = connection.execute(SQL["last_seq"], ref).fetchone()
+            with self._changed:
+                for waiter in self._waiters.get(ref, ()):
+                    if row is None or row[0] > waiter.after:
+                        waiter.wake()

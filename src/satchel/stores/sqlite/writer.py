@@ -1,0 +1,205 @@
+"""The one thread that writes: each of its transactions takes its turn between the processes first."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from satchel.domain.ids import SessionRef
+from satchel.domain.record import SessionRecord
+from satchel.domain.state import Clock, SessionState, Want
+from satchel.errors import StoreCorrupt, StoreError, StoreUnavailable
+from satchel.store import Change, Loaded, Outcome
+from satchel.stores.sqlite import schema
+from satchel.stores.sqlite.applying import apply
+from satchel.stores.sqlite.connection import (
+    JOURNAL_LIMIT,
+    PATIENCE,
+    begin,
+    connect,
+    create_file,
+    is_full,
+    roll_back,
+    translated,
+)
+from satchel.stores.sqlite.gate import Gate
+from satchel.stores.sqlite.loading import load
+
+_log = logging.getLogger("satchel.stores.sqlite")
+
+LOOK_AT_LOG_EVERY = 256  # commits
+KEPT_RECORDS = 1024
+
+# What a change that cannot be stored raises: a constraint, a text that is no Unicode, a number beyond 64 bits, …
+_BAD_CHANGE = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.ProgrammingError,
+    sqlite3.InterfaceError,
+    OverflowError,
+    ValueError,
+    TypeError,
+)
+
+Known = Mapping[SessionRef, SessionRecord | None]
+
+
+class CommitFailed(Exception):
+    """COMMIT itself failed: the rows may be there."""
+
+
+class Writer:
+    def __init__(
+        self, path: Path, clock: Callable[[], Clock], committed: Callable[[Iterable[SessionRef]], None]
+    ) -> None:
+        self._clock = clock
+        self._committed = committed
+        self._commits = 0
+        self._log_path = path.with_name(path.name + "-wal")
+        self._reported: set[SessionRef] = set()
+        self._records: dict[SessionRef, SessionRecord] = {}  # as they are now, while nobody else commits
+        self._data_version: int | None = None
+        create_file(path)
+        with translated():
+            self.connection = connect(path)
+            try:
+                schema.prepare(self.connection)
+                self._gate = Gate(path)
+            except OSError as error:
+                self.connection.close()
+                raise StoreUnavailable(f"the lock files cannot be opened: {error.strerror}") from error
+            except BaseException:
+                self.connection.close()
+                raise
+
+    def close(self) -> None:
+        self.connection.close()
+        self._gate.close()
+
+    def transact(
+        self, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
+    ) -> list[Outcome]:
+        with translated(), self.turn() as deadline:
+            begin(self.connection, deadline)
+            try:
+                loaded = load(self.connection, self._clock(), wanted, self._known_records())
+                # Deciding lays effects over the states: keep the records as they were.
+                known = {ref: state.record for ref, state in loaded.sessions.items() if type(state) is SessionState}
+                changes = decide(loaded)
+            except BaseException:
+                roll_back(self.connection)
+                raise
+            return self._finish(changes, known)
+
+    def commit(self, changes: Sequence[Change]) -> list[Outcome]:
+        with translated(), self.turn() as deadline:
+            begin(self.connection, deadline)
+            return self._finish(changes, {})
+
+    def _known_records(self) -> dict[SessionRef, SessionRecord]:
+        """In the open transaction: it holds, as long as SQLite has seen no commit but our own."""
+        (found,) = self.connection.execute("PRAGMA data_version").fetchone()
+        if found != self._data_version:
+            self._records.clear()
+            self._data_version = found
+        return self._records
+
+    @contextmanager
+    def turn(self) -> Iterator[float]:
+        """Gives the instant until which a transaction may wait for SQLite's own lock."""
+        deadline = time.monotonic() + PATIENCE
+        self._gate.enter(deadline)
+        try:
+            yield deadline
+        finally:
+            self._gate.leave()
+
+    def _finish(self, changes: Sequence[Change], known: Known) -> list[Outcome]:
+        """Apply and commit in the open transaction; if a change cannot be stored, each in a transaction of its own."""
+        try:
+            outcomes = self._apply(changes, known)
+        except _BAD_CHANGE as error:
+            if len(changes) == 1:
+                raise StoreCorrupt(f"session {changes[0].ref.session_id}, or what was to be written to it,") from error
+            return [self._apply_alone(change) for change in changes]
+        except CommitFailed:
+            return [Outcome.UNKNOWN] * len(changes)
+        self._tell(changes, outcomes)
+        return outcomes
+
+    def _apply(self, changes: Sequence[Change], known: Known) -> list[Outcome]:
+        connection = self.connection
+        try:
+            outcomes = apply(connection, changes, known, self._clock().now) if changes else []
+            if Outcome.APPLIED not in outcomes:
+                connection.execute("ROLLBACK")
+                return outcomes
+            self._commit()
+        except BaseException:
+            self._records.clear()
+            roll_back(connection)
+            raise
+        return outcomes
+
+    def _commit(self) -> None:
+        try:
+            self.connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            roll_back(self.connection)
+            if is_full(error):  # the frames did not fit: the one that would make them count was never written
+                raise
+            raise CommitFailed from error
+        self._commits += 1
+        if self._commits % LOOK_AT_LOG_EVERY == 0 and self._log_size() > JOURNAL_LIMIT:
+            self.checkpoint()  # SQLite's own checkpoints met a reader each time
+
+    def _apply_alone(self, change: Change) -> Outcome:
+        """Once a batch failed: what happens here is this change's own, and no error of it may hide the others' outcomes."""
+        try:
+            begin(self.connection, time.monotonic() + PATIENCE)
+            (outcome,) = outcomes = self._apply([change], {})
+        except CommitFailed:
+            return Outcome.UNKNOWN
+        except _BAD_CHANGE:
+            if change.ref not in self._reported:  # it comes again, until its caller's patience ends
+                self._reported.add(change.ref)
+                _log.exception("a change of session %s cannot be stored", change.ref.session_id)
+            return Outcome.STALE
+        except (
+            sqlite3.Error,
+            StoreError,
+        ):  # away, full or busy: nothing was stored, and whoever asks again will hear it
+            return Outcome.STALE
+        self._tell([change], outcomes)
+        return outcome
+
+    def _tell(self, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
+        applied = {
+            change.ref: change.record
+            for change, outcome in zip(changes, outcomes, strict=True)
+            if outcome is Outcome.APPLIED
+        }
+        self._committed(applied)
+        for ref, record in applied.items():
+            self._records.pop(ref, None)  # it becomes the newest
+            self._records[ref] = record
+        while len(self._records) > KEPT_RECORDS:
+            del self._records[next(iter(self._records))]
+
+    def _log_size(self) -> int:
+        try:
+            return self._log_path.stat().st_size
+        except OSError:
+            return 0
+
+    def checkpoint(self) -> bool:
+        """Move the log into the database and empty its file; False when a reader is in the way."""
+        try:
+            (busy, _, _) = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.OperationalError:  # a checkpoint that failed loses nothing: the log stays
+            return False
+        return not busy

@@ -1,0 +1,235 @@
+"""The thread behind the blocking door.
+
+One daemon thread runs one event loop for all managers of the process; the first call starts it. A call is a coroutine that
+is handed to this loop by a thread that waits for its end. So many threads may call at once, and their writes share commits
+as those of tasks do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextvars
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from satchel.errors import StoreMisused
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+STOP_PATIENCE = 5.0  # seconds that the end of the process waits for the thread
+# Seconds that a call on a daemon thread is held at the end of the process before it is refused. The process is gone by then,
+# and no traceback was written on its way out; unless somebody waits for that thread.
+LAST_REFUSAL = 2.0
+
+AFTER_FORK = (
+    "this was made before the process was forked, and the thread that it works through did not come along;"
+    " open the store again in this process, and make new managers"
+)
+OWN_THREAD = (
+    "satchel.sync was called on its own background thread, which would wait for itself for ever;"
+    " call it from another thread, or use the async managers of satchel"
+)
+STOPPED = "the process is ending, and the background thread of satchel.sync has stopped"
+
+
+class BackgroundLoop:
+    """An event loop on a daemon thread of its own, started by the first call."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._process = 0
+        self.has_stopped = False
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` on the loop and wait for its end. Whatever interrupts the waiting (Ctrl-C) cancels the work, waits
+        until it has ended, and is raised; the loop goes on. Raises StoreMisused on the loop's own thread, in a process
+        that was forked after the start, and at the end of the process."""
+        try:
+            loop = self._running()
+        except BaseException:
+            work.close()
+            raise
+        return _Call(self, loop, work).result()
+
+    @property
+    def has_started(self) -> bool:
+        return self._loop is not None
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether the thread was left behind in the process that forked this one."""
+        return self._loop is not None and self._process != os.getpid()
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        loop = self._loop or self._start()
+        if self._process != os.getpid():
+            raise StoreMisused(AFTER_FORK)
+        if self._thread is not None and self._thread.ident == threading.get_ident():
+            raise StoreMisused(OWN_THREAD)
+        if self.has_stopped:
+            if threading.current_thread() is not threading.main_thread():
+                time.sleep(LAST_REFUSAL)
+            raise StoreMisused(STOPPED)
+        return loop
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        with _process.starting:
+            if self._loop is not None:  # another thread was faster
+                return self._loop
+            if self.has_stopped:
+                raise StoreMisused(STOPPED)
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=_run, args=(loop,), name="satchel-sync", daemon=True)
+            try:
+                thread.start()
+            except BaseException:
+                loop.close()
+                raise
+            self._thread, self._process, self._loop = thread, os.getpid(), loop
+            return loop
+
+    def stop(self) -> None:
+        """At the end of the process. What still waits is cancelled."""
+        self.has_stopped = True
+        if self._loop is None or self._thread is None or self._process != os.getpid():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(STOP_PATIENCE)
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        # Generators that are half-way stay so: to close them all at once, nested ones too, is more than asyncio can do.
+        loop.run_until_complete(_cancel_tasks())
+        loop.close()
+
+
+async def _cancel_tasks() -> None:
+    """Also those that others start on their way out."""
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+class _Call(Generic[T]):
+    """One coroutine on its way, and the thread that waits for it."""
+
+    __slots__ = ("_home", "_inbox", "_loop", "_task", "_work")
+
+    def __init__(self, home: BackgroundLoop, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
+        self._home = home
+        self._loop = loop
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # questions to the thread; None: the end
+
+    def result(self) -> T:
+        """In the calling thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._begin)  # in the caller's context
+            while (question := self._inbox.get()) is not None:
+                question()
+        except BaseException:
+            self._loop.call_soon_threadsafe(self._cancel)
+            while self._inbox.get() is not None:
+                pass  # a question that nobody answers any more
+            raise
+        assert self._task is not None
+        if self._task.cancelled() and self._home.has_stopped:
+            raise StoreMisused(STOPPED)
+        return self._task.result()
+
+    async def ask(self, question: Callable[[], S]) -> S:
+        """In the loop: have the thread that waits answer ``question``."""
+        answer: asyncio.Future[S] = self._loop.create_future()
+
+        def settle(value: S | None, error: Exception | None) -> None:
+            if answer.done():  # cancelled meanwhile
+                return
+            if error is None:
+                answer.set_result(value)  # type: ignore[arg-type]  # the value of the question, which may be None
+            else:
+                answer.set_exception(error)
+
+        def reply() -> None:
+            try:
+                value = question()
+            except Exception as error:  # noqa: BLE001  # raised where the question was asked
+                self._loop.call_soon_threadsafe(settle, None, error)
+            else:
+                self._loop.call_soon_threadsafe(settle, value, None)
+
+        self._inbox.put(reply)
+        return await answer
+
+    def _begin(self) -> None:
+        _current_call.set(self)
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._end)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        else:  # interrupted before it was handed over
+            self._work.close()
+            self._inbox.put(None)
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled() and self._home.has_stopped:
+            self._inbox.put(lambda: time.sleep(LAST_REFUSAL))
+        self._inbox.put(None)
+
+
+_current_call: contextvars.ContextVar[_Call[Any]] = contextvars.ContextVar("_current_call")
+
+
+async def ask(question: Callable[[], S]) -> S:
+    """In a call: have the thread that waits for it answer ``question``."""
+    return await _current_call.get().ask(question)
+
+
+class _Process:
+    """What belongs to one process, and is made anew in a forked one."""
+
+    def __init__(self, shared: BackgroundLoop) -> None:
+        self.shared = shared
+        self.starting = threading.Lock()
+
+
+_process = _Process(BackgroundLoop())
+_left_behind: list[BackgroundLoop] = []  # the parent's: to collect one here would warn that it is not closed
+
+
+def background() -> BackgroundLoop:
+    """The loop that all managers of this process share."""
+    return _process.shared
+
+
+def _in_forked_child() -> None:
+    global _process  # noqa: PLW0603  # one per process, and this is a new process
+    shared = _process.shared
+    if shared.has_started:
+        _left_behind.append(shared)
+        shared = BackgroundLoop()
+    _process = _Process(shared)  # with a new lock: somebody may have held the other
+
+
+def _stop() -> None:
+    _process.shared.stop()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)
+# When this is imported, not when the thread starts: what a program does at its end itself comes before it.
+atexit.register(_stop)

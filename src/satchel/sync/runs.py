@@ -1,0 +1,186 @@
+"""Written by tools/make_sync.py from satchel/runs.py: change that, and run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from satchel.domain.page import Page
+from satchel.domain.principal import Principal
+from satchel.domain.run import Attempt, OnBusy, Run, RunStatus
+from satchel.runs import LEASE
+from satchel.runs import RunManager as AsyncRunManager
+from satchel.sync.opening import OpenStore, async_side, loop_of
+
+
+class RunManager:
+    """Runs of the sessions that its principal may see.
+
+    Every method that writes takes ``idempotency_key`` and, where others could have changed what it builds on,
+    ``expected_version``. ``attempt`` names the run that writes: ``Attempt(run_id, attempt)``.
+    """
+
+    def __init__(self, store: OpenStore | None = None, principal: Principal | None = None) -> None:
+        self._async = AsyncRunManager(async_side(store), principal)
+        self._loop = loop_of(store)
+
+    @property
+    def principal(self) -> Principal:
+        return self._async.principal
+
+    def add_run(
+        self,
+        session_id: str,
+        *,
+        goal: str = "",
+        agent: str = "",
+        input: Mapping[str, Any] | str | bytes | None = None,
+        on_busy: OnBusy = "reject",
+        max_attempts: int = 1,
+        metadata: Mapping[str, Any] | None = None,
+        start: bool = False,
+        lease: float = LEASE,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """Add a run: READY, with the turn if nobody has it.
+
+        ``input`` is the message that the run answers: a user's text, or a chat message as a mapping (a str is text here,
+        not JSON). It becomes a message of the session in the commit that starts the run. ``on_busy`` says what happens
+        while another run has the turn: ``reject`` raises RunActive; ``queue`` waits (QueueFull when too many do);
+        ``cancel`` asks the holder to stop and goes next. ``start`` takes the turn and starts at once if it is free; the
+        caller then executes the run itself, under a lease of ``lease`` seconds that it renews.
+
+        Raises SessionNotFound, NotAllowed, SessionClosed, SessionExpired, RunActive, QueueFull, InvalidInput.
+        """
+        return self._loop.call(
+            self._async.add_run(
+                session_id,
+                goal=goal,
+                agent=agent,
+                input=input,
+                on_busy=on_busy,
+                max_attempts=max_attempts,
+                metadata=metadata,
+                start=start,
+                lease=lease,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def get_run(self, session_id: str, run_id: str) -> Run:
+        """Raises RunNotFound."""
+        return self._loop.call(self._async.get_run(session_id, run_id))
+
+    def list_runs(
+        self,
+        session_id: str,
+        *,
+        run_id: str | None = None,
+        status: RunStatus | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Run]:
+        """Newest first."""
+        return self._loop.call(
+            self._async.list_runs(session_id, run_id=run_id, status=status, limit=limit, cursor=cursor)
+        )
+
+    def start_run(
+        self, session_id: str, run_id: str, *, lease: float = LEASE, idempotency_key: str | None = None
+    ) -> Run:
+        """Claim a READY run that has the turn: RUNNING, under a lease of ``lease`` seconds. Its ``attempt`` counts up.
+
+        Raises RunNotFound, RunActive (another run has the turn), IllegalTransition.
+        """
+        return self._loop.call(self._async.start_run(session_id, run_id, lease=lease, idempotency_key=idempotency_key))
+
+    def renew_run(self, session_id: str, attempt: Attempt) -> bool:
+        """Move the lease on. True: somebody asked the run to stop. Raises RunFenced when it is lost."""
+        return self._loop.call(self._async.renew_run(session_id, attempt))
+
+    def add_step(
+        self,
+        session_id: str,
+        attempt: Attempt,
+        name: str,
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        total_tokens: int = 0,
+        duration_ms: int | None = None,
+        error: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """One model call of a run, with its tokens as the provider counts them. (A tool call counts itself.)"""
+        return self._loop.call(
+            self._async.add_step(
+                session_id,
+                attempt,
+                name,
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                total_tokens=total_tokens,
+                duration_ms=duration_ms,
+                error=error,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def complete_run(
+        self, session_id: str, attempt: Attempt, *, stop_reason: str = "end_turn", idempotency_key: str | None = None
+    ) -> Run:
+        """COMPLETED. The first terminal commit wins: RunFenced when the run ended before, or is another attempt's."""
+        return self._loop.call(
+            self._async.complete_run(session_id, attempt, stop_reason=stop_reason, idempotency_key=idempotency_key)
+        )
+
+    def fail_run(
+        self,
+        session_id: str,
+        attempt: Attempt,
+        *,
+        code: str,
+        message: str = "",
+        stop_reason: str = "error",
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """FAILED, with a stable ``code`` and a sentence."""
+        return self._loop.call(
+            self._async.fail_run(
+                session_id,
+                attempt,
+                code=code,
+                message=message,
+                stop_reason=stop_reason,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def end_cancelled_run(
+        self, session_id: str, attempt: Attempt, *, stop_reason: str = "cancelled", idempotency_key: str | None = None
+    ) -> Run:
+        """CANCELLED, by the attempt that was asked to stop; its open calls are closed as cancelled."""
+        return self._loop.call(
+            self._async.end_cancelled_run(session_id, attempt, stop_reason=stop_reason, idempotency_key=idempotency_key)
+        )
+
+    def cancel_run(
+        self,
+        session_id: str,
+        run_id: str,
+        *,
+        reason: str = "cancelled",
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """End a run that waits, at once; ask a RUNNING one to stop. Cancelling twice is fine.
+
+        Raises RunNotFound, IllegalTransition (it has completed or failed).
+        """
+        return self._loop.call(
+            self._async.cancel_run(
+                session_id, run_id, reason=reason, expected_version=expected_version, idempotency_key=idempotency_key
+            )
+        )

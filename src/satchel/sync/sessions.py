@@ -1,0 +1,566 @@
+"""Written by tools/make_sync.py from satchel/sessions.py: change that, and run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any, Literal
+
+from satchel import transfer
+from satchel.context import Context
+from satchel.domain.event import Event, EventKind
+from satchel.domain.memory import WorkingMemory
+from satchel.domain.message import Message
+from satchel.domain.page import Page
+from satchel.domain.policy import Policy
+from satchel.domain.principal import Principal
+from satchel.domain.record import SessionStatus
+from satchel.domain.run import Attempt, OnBusy, Run
+from satchel.domain.session import Session
+from satchel.domain.tool_call import ToolCall
+from satchel.runs import LEASE
+from satchel.sessions import INCLUDES, Include
+from satchel.sessions import SessionManager as AsyncSessionManager
+from satchel.sync.opening import OpenStore, async_side, loop_of
+from satchel.sync.plain import Feed, Held, Iteration
+from satchel.sync.working import RunContext
+
+
+class SessionManager:
+    """Sessions that its principal may see.
+
+    Every write takes ``expected_version`` (VersionConflict if it is not the session's current one; nothing is stored) and
+    ``idempotency_key`` (a repeated call gives the first answer, marked ``replayed``). ``attempt`` names the run that
+    writes. A session of somebody else is SessionNotFound, as one that does not exist.
+    """
+
+    def __init__(
+        self, store: OpenStore | None = None, principal: Principal | None = None, *, policy: Policy | None = None
+    ) -> None:
+        """``policy``: what this manager's tenant wants to differ from the store's policy, for sessions it creates."""
+        self._async = AsyncSessionManager(async_side(store), principal, policy=policy)
+        self._loop = loop_of(store)
+
+    @property
+    def principal(self) -> Principal:
+        return self._async.principal
+
+    def create_session(
+        self,
+        *,
+        title: str = "",
+        user_id: str | None = None,
+        external_id: str | None = None,
+        if_exists: Literal["return", "raise"] = "return",
+        metadata: Mapping[str, Any] | None = None,
+        policy: Policy | None = None,
+        idempotency_key: str | None = None,
+    ) -> Session:
+        """A new session: ACTIVE, version 0.
+
+        ``user_id`` is the owner: left out by a user and by an agent acting for one, needed from others. ``external_id``
+        is the caller's own name for the conversation: the same name finds the same session again (``if_exists="raise"``:
+        SessionExists), and can meet nobody else's; after a deletion it names a new one.
+
+        Raises InvalidInput, NotAllowed, SessionExists.
+        """
+        return self._loop.call(
+            self._async.create_session(
+                title=title,
+                user_id=user_id,
+                external_id=external_id,
+                if_exists=if_exists,
+                metadata=metadata,
+                policy=policy,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def get_session(self, session_id: str, *, include: Iterable[Include] = INCLUDES) -> Session:
+        """The session as it is now, with the newest 50 messages, tool calls and runs, as ``include`` says.
+
+        Raises SessionNotFound; SessionDeleted for a tombstone of one's own.
+        """
+        return self._loop.call(self._async.get_session(session_id, include=tuple(include)))
+
+    def list_sessions(
+        self,
+        *,
+        status: SessionStatus | None = None,
+        updated_after: datetime | None = None,
+        updated_before: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        title: str | None = None,
+        user_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Session]:
+        """Own sessions (an unbound agent's and an admin's: the tenant's, or one ``user_id``'s), newest change first.
+
+        ``status`` is the one that holds now. ``updated_after`` (from it on) and ``updated_before`` bound the last change.
+        ``metadata``: all these members are equal. ``title``: contains this text, whatever its case. A page can be short, or
+        empty, and still have a ``next``: at most 1,000 sessions are looked at in one call.
+        """
+        return self._loop.call(
+            self._async.list_sessions(
+                status=status,
+                updated_after=updated_after,
+                updated_before=updated_before,
+                metadata=metadata,
+                title=title,
+                user_id=user_id,
+                limit=limit,
+                cursor=cursor,
+            )
+        )
+
+    def rename_session(
+        self, session_id: str, title: str, *, expected_version: int | None = None, idempotency_key: str | None = None
+    ) -> Session:
+        return self._loop.call(
+            self._async.rename_session(
+                session_id, title, expected_version=expected_version, idempotency_key=idempotency_key
+            )
+        )
+
+    def update_session(
+        self,
+        session_id: str,
+        *,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Session:
+        """A new title, a merge patch of the metadata (RFC 7396: null removes a member), or both."""
+        return self._loop.call(
+            self._async.update_session(
+                session_id,
+                title=title,
+                metadata=metadata,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def transfer_session(
+        self, session_id: str, user_id: str, *, expected_version: int | None = None, idempotency_key: str | None = None
+    ) -> Session:
+        """To another user of the tenant. For admins."""
+        return self._loop.call(
+            self._async.transfer_session(
+                session_id, user_id, expected_version=expected_version, idempotency_key=idempotency_key
+            )
+        )
+
+    def close_session(
+        self,
+        session_id: str,
+        *,
+        reason: str = "",
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Session:
+        """CLOSED: readable, no writes. Open runs end as CANCELLED, open tool calls as unknown. Twice is fine."""
+        return self._loop.call(
+            self._async.close_session(
+                session_id, reason=reason, expected_version=expected_version, idempotency_key=idempotency_key
+            )
+        )
+
+    def restore_session(
+        self,
+        session_id: str,
+        *,
+        reason: str = "",
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Session:
+        """ACTIVE again, with everything: messages, working memory, tool history, runs. Its clocks start anew.
+
+        Restoring an ACTIVE session is fine. Raises RestoreRefused if the session's policy does not let this caller.
+        """
+        return self._loop.call(
+            self._async.restore_session(
+                session_id, reason=reason, expected_version=expected_version, idempotency_key=idempotency_key
+            )
+        )
+
+    def expire_session(
+        self,
+        session_id: str,
+        *,
+        reason: str = "",
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Session:
+        """EXPIRED before its time. For admins."""
+        return self._loop.call(
+            self._async.expire_session(
+                session_id, reason=reason, expected_version=expected_version, idempotency_key=idempotency_key
+            )
+        )
+
+    def delete_session(
+        self,
+        session_id: str,
+        *,
+        reason: str = "",
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Session:
+        """Erase it: what comes back is the tombstone (status DELETED, the lifecycle history), and the id is never used
+        again. When this returns, no text of the session is in the store's files; if this is interrupted, the sweeper
+        finishes the erasure. Twice is fine."""
+        return self._loop.call(
+            self._async.delete_session(
+                session_id, reason=reason, expected_version=expected_version, idempotency_key=idempotency_key
+            )
+        )
+
+    def append_message(
+        self,
+        session_id: str,
+        message: Mapping[str, Any] | str | bytes,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        format: str | None = None,
+        status: Literal["complete", "interrupted"] = "complete",
+        attempt: Attempt | None = None,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Message:
+        """Append one message: a mapping, or JSON text of an object, which is kept byte for byte.
+
+        ``format`` is ``openai.chat`` unless given; a body of another format is kept as it is. A tool message whose
+        ``tool_call_id`` is that of an open tool call finishes that call.
+
+        Raises InvalidInput, LimitExceeded, NotAllowed (a role that the principal may not write), SessionNotFound,
+        SessionClosed, SessionExpired, VersionConflict, RunFenced.
+        """
+        return self._loop.call(
+            self._async.append_message(
+                session_id,
+                message,
+                metadata=metadata,
+                format=format,
+                status=status,
+                attempt=attempt,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def append_messages(
+        self,
+        session_id: str,
+        messages: Sequence[Mapping[str, Any] | str | bytes],
+        *,
+        format: str | None = None,
+        attempt: Attempt | None = None,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> tuple[Message, ...]:
+        """Append several (1 to 100, 8 MiB together), all or none, in one version."""
+        return self._loop.call(
+            self._async.append_messages(
+                session_id,
+                messages,
+                format=format,
+                attempt=attempt,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def retract_message(
+        self,
+        session_id: str,
+        message_id: str | int,
+        *,
+        reason: str = "",
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Message:
+        """Take a message back: reads of messages leave it out, the log does not. Twice is fine. Raises MessageNotFound."""
+        return self._loop.call(
+            self._async.retract_message(
+                session_id,
+                message_id,
+                reason=reason,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def messages(
+        self,
+        session_id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        run_id: str | None = None,
+        include_retracted: bool = False,
+        order: Literal["asc", "desc"] = "asc",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Message]:
+        """Messages with ``after < seq < before``, in order or newest first."""
+        return self._loop.call(
+            self._async.messages(
+                session_id,
+                after=after,
+                before=before,
+                run_id=run_id,
+                include_retracted=include_retracted,
+                order=order,
+                limit=limit,
+                cursor=cursor,
+            )
+        )
+
+    def append_tool_history(
+        self,
+        session_id: str,
+        call: Mapping[str, Any],
+        *,
+        attempt: Attempt | None = None,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> ToolCall:
+        """One stroke, when the call and its outcome are both there.
+
+        ``call``: ``tool``; and if they are known ``arguments``, ``ok`` (true unless an ``error`` is given), ``result``,
+        ``error``, ``tool_call_id``. Raises as append_message; ToolCallOpen if a call of this label is open.
+        """
+        return self._loop.call(
+            self._async.append_tool_history(
+                session_id, call, attempt=attempt, expected_version=expected_version, idempotency_key=idempotency_key
+            )
+        )
+
+    def start_tool_call(
+        self,
+        session_id: str,
+        tool: str,
+        arguments: object = None,
+        *,
+        tool_call_id: str | None = None,
+        attempt: Attempt | None = None,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> ToolCall:
+        """Before the tool runs: whatever happens then, the call is in the history. ``repeat_of`` names an equal call made
+        before. Finish it with :meth:`finish_tool_call` and its ``seq``."""
+        return self._loop.call(
+            self._async.start_tool_call(
+                session_id,
+                tool,
+                arguments,
+                tool_call_id=tool_call_id,
+                attempt=attempt,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def finish_tool_call(
+        self,
+        session_id: str,
+        seq: int,
+        *,
+        result: object = None,
+        error: object = None,
+        cancelled: bool = False,
+        attempt: Attempt | None = None,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> ToolCall:
+        """After the tool ran: succeeded with ``result``, failed with ``error``, or ``cancelled``.
+
+        Raises ToolCallNotFound, ToolCallEnded, RunFenced (the call belongs to a run, and this is not its attempt).
+        """
+        return self._loop.call(
+            self._async.finish_tool_call(
+                session_id,
+                seq,
+                result=result,
+                error=error,
+                cancelled=cancelled,
+                attempt=attempt,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def tool_history(
+        self,
+        session_id: str,
+        *,
+        run_id: str | None = None,
+        tool: str | None = None,
+        tool_call_id: str | None = None,
+        is_open: bool | None = None,
+        order: Literal["asc", "desc"] = "asc",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[ToolCall]:
+        """Tool calls in the order of their starts, or newest first."""
+        return self._loop.call(
+            self._async.tool_history(
+                session_id,
+                run_id=run_id,
+                tool=tool,
+                tool_call_id=tool_call_id,
+                is_open=is_open,
+                order=order,
+                limit=limit,
+                cursor=cursor,
+            )
+        )
+
+    def get_working_memory(self, session_id: str) -> WorkingMemory:
+        return self._loop.call(self._async.get_working_memory(session_id))
+
+    def update_working_memory(
+        self,
+        session_id: str,
+        patch: Mapping[str, Any],
+        *,
+        attempt: Attempt | None = None,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> WorkingMemory:
+        """Patch by field: ``{"clear": [field…], "remove": {…}, "append": {…}, "set": {…}}``, in this order, all or nothing.
+
+        ``append`` and ``remove`` act on the memory as it is at the commit. ``set`` and ``clear`` need ``expected_version``
+        (VersionRequired), or come from the run that has the turn. It holds if the memory has not changed since: messages
+        do not matter to it. Raises VersionConflict, LimitExceeded (the memory would be over 64 KiB).
+        """
+        return self._loop.call(
+            self._async.update_working_memory(
+                session_id, patch, attempt=attempt, expected_version=expected_version, idempotency_key=idempotency_key
+            )
+        )
+
+    def replace_working_memory(
+        self,
+        session_id: str,
+        memory: WorkingMemory | Mapping[str, Any],
+        *,
+        attempt: Attempt | None = None,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> WorkingMemory:
+        """The whole memory anew; fields that are not given are empty. Needs ``expected_version``, or the run that has the
+        turn."""
+        return self._loop.call(
+            self._async.replace_working_memory(
+                session_id, memory, attempt=attempt, expected_version=expected_version, idempotency_key=idempotency_key
+            )
+        )
+
+    def add_run(self, session_id: str, **options: Any) -> Run:
+        """See :meth:`RunManager.add_run`."""
+        return self._loop.call(self._async.add_run(session_id, **options))
+
+    def run(
+        self,
+        session_id: str,
+        *,
+        goal: str = "",
+        input: Mapping[str, Any] | str | bytes | None = None,
+        agent: str = "",
+        on_busy: OnBusy = "queue",
+        metadata: Mapping[str, Any] | None = None,
+        lease: float = LEASE,
+        idempotency_key: str | None = None,
+    ) -> AbstractContextManager[RunContext]:
+        """Execute a run here: wait for the turn, renew the lease, and at the end complete it, or fail it if the block raises.
+
+        ``with sessions.run(session_id, goal=…, input=…) as run: …`` gives a RunContext. Leaving the wait (a
+        cancelled task) cancels the run. Raises as :meth:`RunManager.add_run`; RunFenced from a write of a run that is
+        lost.
+        """
+        return Held(
+            self._loop,
+            self._async.run(
+                session_id,
+                goal=goal,
+                input=input,
+                agent=agent,
+                on_busy=on_busy,
+                metadata=metadata,
+                lease=lease,
+                idempotency_key=idempotency_key,
+            ),
+            lambda running: RunContext(running, self._loop),
+        )
+
+    def events(
+        self,
+        session_id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        kind: EventKind | None = None,
+        run_id: str | None = None,
+        order: Literal["asc", "desc"] = "asc",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Event]:
+        """The session's log, with ``after < seq < before``, in order or newest first."""
+        return self._loop.call(
+            self._async.events(
+                session_id,
+                after=after,
+                before=before,
+                kind=kind,
+                run_id=run_id,
+                order=order,
+                limit=limit,
+                cursor=cursor,
+            )
+        )
+
+    def follow(self, session_id: str, *, after: int | None = None, run_id: str | None = None) -> Iteration[Event]:
+        """Every event after ``after`` (None: from now on), in order, as they come; with ``run_id`` those of one run, until
+        it has ended. A follower that starts again after the last ``seq`` it saw loses and repeats nothing. Ends with
+        SessionDeleted when the session is deleted."""
+        return Iteration(self._loop, self._async.follow(session_id, after=after, run_id=run_id))
+
+    def context(self, session_id: str, *, max_tokens: int = 8000) -> Context:
+        """What a model should see: session state as data, then the newest messages that fit, pairs of call and result
+        whole. ``messages`` go straight into a chat API."""
+        return self._loop.call(self._async.context(session_id, max_tokens=max_tokens))
+
+    def fork_session(
+        self, session_id: str, *, up_to: int | None = None, title: str | None = None, idempotency_key: str | None = None
+    ) -> Session:
+        """A new session of the same owner that begins as a copy of this one, up to and including the event ``up_to`` (None:
+        all). The copy ends before a call whose result it would cut off. Seqs, versions, times and actors come over; open
+        runs arrive as failed, open calls as unknown."""
+        return self._loop.call(
+            self._async.fork_session(session_id, up_to=up_to, title=title, idempotency_key=idempotency_key)
+        )
+
+    def export_sessions(self, session_ids: Iterable[str] | None = None, **filters: Any) -> Iteration[bytes]:
+        """JSON lines, one conversation a line, in pieces to be joined: ``source``, ``licence``, ``session_id`` (the
+        external_id where there is one), ``messages``, ``meta``, and a ``satchel`` object with what these five lack.
+        Without ids: all that :meth:`list_sessions` would show with these ``filters``."""
+        return Iteration(
+            self._loop, self._async.export_sessions(None if session_ids is None else tuple(session_ids), **filters)
+        )
+
+    def import_sessions(
+        self, lines: Iterable[bytes | str], *, user_id: str | None = None
+    ) -> Iteration[transfer.Imported]:
+        """Conversations from JSON lines, as :meth:`export_sessions` writes them or with the five keys alone; gives one
+        report for each as it is done.
+
+        A conversation gets an id of ours and keeps its own as ``external_id``. It is written in chunks, and seen by
+        nobody before its last. The same call goes on where a former one stopped, and leaves out what is there already.
+        Raises InvalidInput, naming the line.
+        """
+        return Iteration(self._loop, self._async.import_sessions(Feed(lines), user_id=user_id))

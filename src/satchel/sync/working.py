@@ -1,0 +1,108 @@
+"""Written by tools/make_sync.py from satchel/working.py: change that, and run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from satchel.context import Context
+from satchel.domain.memory import WorkingMemory
+from satchel.domain.message import Message
+from satchel.domain.run import Attempt, Run
+from satchel.domain.session import Session
+from satchel.engine import ToolUse
+from satchel.sync.background import BackgroundLoop
+from satchel.sync.plain import Held, as_it_is
+from satchel.working import RunInProgress as AsyncRunContext
+
+
+class RunContext:
+    """One run, as the agent that executes it sees it. Every write carries the run's attempt and is refused with RunFenced
+    once another attempt, or nobody, holds the run."""
+
+    def __init__(self, running: AsyncRunContext, loop: BackgroundLoop) -> None:
+        self._loop = loop
+        self._async = running
+
+    @property
+    def session_id(self) -> str:
+        return self._async.session_id
+
+    @property
+    def run(self) -> Run:
+        """The run as it was when it started."""
+        return self._async.run
+
+    @property
+    def attempt(self) -> Attempt:
+        return self._async.attempt
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Somebody asked the run to stop, or it was lost. Learned with each renewal of the lease and each write."""
+        return self._async.is_cancelled
+
+    def session(self) -> Session:
+        """The session as it is now."""
+        return self._loop.call(self._async.session())
+
+    def working_memory(self) -> WorkingMemory:
+        return self._loop.call(self._async.working_memory())
+
+    def update_working_memory(self, patch: Mapping[str, Any], *, idempotency_key: str | None = None) -> WorkingMemory:
+        """See SessionManager.update_working_memory; ``set`` and ``clear`` need no version here."""
+        return self._loop.call(self._async.update_working_memory(patch, idempotency_key=idempotency_key))
+
+    def context(self, *, max_tokens: int = 8000) -> Context:
+        return self._loop.call(self._async.context(max_tokens=max_tokens))
+
+    def append_message(
+        self,
+        message: Mapping[str, Any] | str | bytes,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        interrupted: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Message:
+        return self._loop.call(
+            self._async.append_message(
+                message, metadata=metadata, interrupted=interrupted, idempotency_key=idempotency_key
+            )
+        )
+
+    def tool(
+        self, tool: str, arguments: object = None, *, tool_call_id: str | None = None
+    ) -> AbstractContextManager[ToolUse]:
+        """``with ctx.tool("run_shell", {"command": …}) as call: call.result = …``
+
+        The call is written before the block runs and finished after it: succeeded; failed, when ``error`` was set or the
+        block raised; cancelled, when it was cancelled.
+        """
+        return Held(self._loop, self._async.tool(tool, arguments, tool_call_id=tool_call_id), as_it_is)
+
+    def step(
+        self,
+        name: str,
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        total_tokens: int = 0,
+        duration_ms: int | None = None,
+        error: str | None = None,
+    ) -> Run:
+        """One model call, with its tokens."""
+        return self._loop.call(
+            self._async.step(
+                name,
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                total_tokens=total_tokens,
+                duration_ms=duration_ms,
+                error=error,
+            )
+        )
+
+    def stop(self, reason: str) -> None:
+        """How the run's ``stop_reason`` will read when it completes; ``end_turn`` unless said."""
+        self._async.stop(reason)

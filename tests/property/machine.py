@@ -1,0 +1,385 @@
+"""The state machine: every call twice, through the public door and in the plain model.
+
+Two open stores on the same data stand for two processes. Each step is one call, two at once (one by each process; some
+order of the two must explain both answers and what is stored), or one with a rival's call or a clock step between its
+load and its commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from satchel.commit import OpenStore
+from satchel.domain.principal import Principal
+from satchel.errors import SatchelError
+from satchel.store import Store
+from satchel.sweeper import Sweeper
+from satchel.testing.clock import SettableClock
+from satchel.testing.wrappers import RivalStore, UnknownStore, YieldingStore
+from tests.property.compare import Difference, differences
+from tests.property.door import Answer, Door
+from tests.property.model import SECOND, Refused
+from tests.property.recipes import READS_AFTER, TENANTS, USERS, Call, Recipe, cook, principal, recipes
+from tests.property.verbs import Verbs
+
+WRAPPINGS = ("plain", "yielding", "rival", "unknown")
+
+MAKES_IDS = {"create_session": "session_id", "fork_session": "session_id", "add_run": "run_id"}
+
+
+def settings_for(examples: int, steps: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        derandomize=os.environ.get("CI") == "true",
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    )
+
+
+class Machine(RuleBasedStateMachine):
+    """A subclass says how two stores on the same, new data are made."""
+
+    def make_stores(self, clock: SettableClock) -> tuple[Store, Store]:
+        raise NotImplementedError
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.clock = SettableClock()
+        self.model = Verbs(self.clock)
+        self.seen: dict[tuple[str, str], tuple[int, int, int]] = {}
+
+    @initialize(first=st.sampled_from(WRAPPINGS), second=st.sampled_from(WRAPPINGS), seed=st.integers(0, 1 << 16))
+    def open_stores(self, first: str, second: str, seed: int) -> None:
+        self.bare, other = self.make_stores(self.clock)
+        self.wrappings = (first, second)
+        self.stores = (self._wrap(self.bare, first, seed), self._wrap(other, second, seed + 1))
+        self.doors = tuple(Door(OpenStore(store)) for store in self.stores)
+        for store in {id(store): store for store in (self.bare, other)}.values():
+            self.run(store.open())
+        self.opened = (self.bare, other)
+
+    def _wrap(self, store: Store, wrapping: str, seed: int) -> Store:
+        if wrapping == "yielding":
+            return YieldingStore(store)
+        if wrapping == "rival":
+            return RivalStore(store)
+        if wrapping == "unknown":
+            return UnknownStore(store, seed=seed)
+        return store
+
+    def run(self, awaitable: Any) -> Any:
+        async def bounded() -> Any:
+            return await asyncio.wait_for(awaitable, 60)
+
+        return self.runner.run(bounded())
+
+    def teardown(self) -> None:
+        if hasattr(self, "opened"):
+            for door in self.doors:
+                self.run(door.opened.committer.close())
+            for store in {id(store): store for store in self.opened}.values():
+                self.run(store.close())
+        self.runner.close()
+
+    # -- one call
+
+    @rule(recipe=recipes, door=st.integers(0, 1))
+    def one(self, recipe: Recipe, door: int) -> None:
+        call = cook(recipe, self.model)
+        answer = self.run(self.doors[door].do(call))
+        self.explain([lambda model: [(call, answer, self.apply(model, call, answer))]], [door])
+
+    # -- two at once
+
+    @rule(first=recipes, second=recipes, same_session=st.booleans(), doors=st.sampled_from([(0, 0), (0, 1), (1, 0)]))
+    def two_at_once(self, first: Recipe, second: Recipe, same_session: bool, doors: tuple[int, int]) -> None:
+        if same_session:
+            second = Recipe(**(vars(second) | {"session": first.session}))
+        calls = [cook(first, self.model), cook(second, self.model)]
+
+        async def both() -> list[Answer]:
+            return list(
+                await asyncio.gather(*(self.doors[door].do(call) for door, call in zip(doors, calls, strict=True)))
+            )
+
+        answers = self.run(both())
+
+        def in_order(order: Sequence[int]) -> Callable[[Verbs], list[Any]]:
+            return lambda model: [(calls[i], answers[i], self.apply(model, calls[i], answers[i])) for i in order]
+
+        self.explain([in_order(order) for order in itertools.permutations(range(2))], doors, crowded=True)
+
+    @rule(recipe=recipes, doors=st.sampled_from([(0, 0), (0, 1)]))
+    def the_same_call_twice_at_once(self, recipe: Recipe, doors: tuple[int, int]) -> None:
+        """As when a caller lost patience: with a key, at most one of the two is new."""
+        call = cook(recipe, self.model)
+        if call.verb == "fork_session":
+            return
+
+        async def both() -> list[Answer]:
+            return list(await asyncio.gather(*(self.doors[door].do(call) for door in doors)))
+
+        answers = self.run(both())
+
+        def in_order(order: Sequence[int]) -> Callable[[Verbs], list[Any]]:
+            return lambda model: [(call, answers[i], self.apply(model, call, answers[i])) for i in order]
+
+        self.explain([in_order(order) for order in itertools.permutations(range(2))], doors, crowded=True)
+
+    # -- a rival between load and commit
+
+    @precondition(lambda self: "rival" in self.wrappings)
+    @rule(recipe=recipes, rival=recipes)
+    def with_a_rival(self, recipe: Recipe, rival: Recipe) -> None:
+        door = self.wrappings.index("rival")
+        store = self.stores[door]
+        assert isinstance(store, RivalStore)
+        rival = Recipe(**(vars(rival) | {"session": recipe.session}))
+        call, other = cook(recipe, self.model), cook(rival, self.model)
+        met: list[Answer] = []
+
+        async def interfere() -> None:
+            met.append(await self.doors[1 - door].do(other))
+
+        store.rival = interfere
+        answer = self.run(self.doors[door].do(call))
+        store.rival = None
+
+        def explained(model: Verbs) -> list[Any]:
+            before = [(other, met[0], self.apply(model, other, met[0]))] if met else []
+            return [*before, (call, answer, self.apply(model, call, answer))]
+
+        self.explain([explained], (0, 1), crowded=bool(met))
+
+    @precondition(lambda self: "rival" in self.wrappings)
+    @rule(recipe=recipes, how=st.integers(0, 5))
+    def with_time_passing_before_the_commit(self, recipe: Recipe, how: int) -> None:
+        door = self.wrappings.index("rival")
+        store = self.stores[door]
+        assert isinstance(store, RivalStore)
+        call = cook(recipe, self.model)
+        if call.verb in READS_AFTER:
+            return
+        before = (self.clock.now, self.clock.lease_now)
+        overdue_from = {
+            place: min((at for at in (session.expires, session.erases) if at is not None), default=None)
+            for place, session in self.model.sessions.items()
+        }
+
+        async def interfere() -> None:
+            self.move_clock(how)
+
+        store.rival = interfere
+        answer = self.run(self.doors[door].do(call))
+        store.rival = None
+        after = (self.clock.now, self.clock.lease_now)
+
+        def decided_after(model: Verbs) -> list[Any]:
+            return [(call, answer, self.apply(model, call, answer))]
+
+        def decided_before(model: Verbs) -> list[Any]:
+            bound = overdue_from.get((call.who.tenant_id, call.session_id))
+            if bound is not None and before[0] < bound <= after[0]:
+                return [(call, answer, ("decided before the expiry, and committed after it", {}))]
+            self.clock.now, self.clock.lease_now = before
+            try:
+                return [(call, answer, self.apply(model, call, answer))]
+            finally:
+                self.clock.now, self.clock.lease_now = after
+
+        self.explain([decided_after, decided_before], (door,))
+
+    # -- reading
+
+    @rule(session=st.integers(0, 3), who=st.integers(0, 11), door=st.integers(0, 1))
+    def read(self, session: int, who: int, door: int) -> None:
+        sessions = list(self.model.sessions.values())
+        if not sessions:
+            return
+        chosen = sessions[session % len(sessions)]
+        reader = principal(chosen.tenant_id, chosen.user_id, who)
+
+        async def get() -> Answer:
+            try:
+                got = await self.doors[door].sessions(reader).get_session(chosen.session_id)
+            except SatchelError as refused:
+                return refused.code, {}
+            shown = {
+                "status": got.status,
+                "version": got.version,
+                "title": got.title,
+                "messages": [message.seq for message in got.messages],
+                "tool_history": [call.seq for call in got.tool_history],
+                "runs": [run.run_id for run in got.runs],
+            }
+            return "ok", shown
+
+        answer = self.run(get())
+        try:
+            held = self.model.read(reader, chosen.session_id)
+        except Refused as refused:
+            assert answer == (refused.code, {}), f"read by {reader.actor}: {answer}, not {refused.code}"
+            return
+        unretracted = [entry.seq for entry in held.messages() if entry.seq not in held.taken_back]
+        assert answer == (
+            "ok",
+            {
+                "status": held.status,
+                "version": held.version,
+                "title": held.title,
+                "messages": unretracted[-50:],
+                "tool_history": sorted(held.calls)[-50:],
+                "runs": list(held.runs)[-50:],
+            },
+        )
+
+    @rule(
+        tenant=st.sampled_from(TENANTS),
+        owner=st.sampled_from(USERS),
+        who=st.integers(0, 10),
+        status=st.sampled_from([None, "ACTIVE", "CLOSED", "EXPIRED"]),
+        limit=st.sampled_from([1, 2, 50]),
+        door=st.integers(0, 1),
+    )
+    def list_all(self, tenant: str, owner: str, who: int, status: Any, limit: int, door: int) -> None:
+        caller = principal(tenant, owner, who)
+
+        async def pages() -> list[str]:
+            manager = self.doors[door].sessions(caller)
+            found: list[str] = []
+            cursor: str | None = None
+            while True:
+                page = await manager.list_sessions(status=status, limit=limit, cursor=cursor)
+                found += [session.session_id for session in page]
+                if page.next is None:
+                    return found
+                cursor = page.next
+
+        assert self.run(pages()) == self.model.listed(caller, status)
+
+    # -- time
+
+    @rule(how=st.integers(0, 9))
+    def time_passes(self, how: int) -> None:
+        self.move_clock(how)
+
+    def move_clock(self, how: int) -> None:
+        """Small steps, steps back, a lease's length, and exactly to the next instant that matters, or just short of it."""
+        instants = [
+            at
+            for session in self.model.sessions.values()
+            for at in (session.expires, session.erases)
+            if at is not None and at > self.clock.now
+        ]
+        leases = [
+            session.lease_until
+            for session in self.model.sessions.values()
+            if session.lease_until is not None and session.lease_until > self.clock.lease_now
+        ]
+        match how:
+            case 0 if instants:
+                self.clock.now = min(instants)
+            case 1 if instants:
+                self.clock.now = min(instants) - 1
+            case 2:
+                self.clock.step_wall(-700)
+            case 3 if leases:
+                self.clock.lease_now = min(leases)
+            case 4 if leases:
+                self.clock.lease_now = min(leases) - 1
+            case 5:
+                self.clock.pass_time(350)
+            case 6:
+                self.clock.reboot()
+            case _:
+                self.clock.pass_time(0.000001 * how)
+
+    @rule(door=st.integers(0, 1))
+    def sweep(self, door: int) -> None:
+        self.run(Sweeper(self.doors[door].opened).sweep_once())
+        self.model.sweep()
+        found = self.run(self._differences(self.model))
+        assert found == [], "after a sweep: " + show(found)
+
+    # -- comparing
+
+    def apply(self, model: Verbs, call: Call, answer: Answer) -> Answer:
+        """What the model says to the call. Ids that Satchel drew are taken from its answer."""
+        arguments = dict(call.arguments)
+        if call.verb in MAKES_IDS:
+            arguments["fresh"] = answer[1].get(MAKES_IDS[call.verb], "none")
+        who = [call.who] if call.verb == "create_session" else [call.who, call.session_id]
+        try:
+            return "ok", getattr(model, call.verb)(*who, **arguments)
+        except Refused as refused:
+            return refused.code, refused.facts
+
+    def explain(
+        self, stories: Iterable[Callable[[Verbs], list[Any]]], doors: Iterable[int], *, crowded: bool = False
+    ) -> None:
+        """The first story that agrees with all answers and with what is stored becomes the model."""
+        flaky = any(self.wrappings[door] == "unknown" for door in doors)
+        failures: list[str] = []
+        for story in stories:
+            model = self.model.copy()
+            told = story(model)
+            wrong = [one for one in told if not agree(*one, flaky=flaky, crowded=crowded)]
+            if wrong:
+                failures += [f"{call}\n    answered {answer}\n    expected {expected}" for call, answer, expected in wrong]
+                continue
+            found = self.run(self._differences(model))
+            if not found:
+                self.model = model
+                return
+            calls = "; ".join(str(call) for call, _, _ in told)
+            failures.append(f"after {calls}: {show(found)}")
+        raise AssertionError("no order of the calls explains what happened:\n" + "\n".join(failures))
+
+    async def _differences(self, model: Verbs) -> list[Difference]:
+        found: list[Difference] = []
+        for session in model.sessions.values():
+            found += await differences(self.bare, session)
+        return found
+
+    @invariant()
+    def versions_and_times_go_forward(self) -> None:
+        for place, session in self.model.sessions.items():
+            now = (session.version, session.last_seq, session.updated)
+            before = self.seen.get(place, (0, 0, 0))
+            assert all(one >= other for one, other in zip(now, before, strict=True)), f"{before} became {now}"
+            self.seen[place] = now
+
+
+def agree(call: Call, answer: Answer, expected: Answer, *, flaky: bool, crowded: bool) -> bool:
+    """Whether the door said what the model says."""
+    (code, facts), (expected_code, expected_facts) = answer, expected
+    if crowded and call.verb in READS_AFTER and code in ("session_deleted", "session_not_found"):
+        return True  # the commit was its own; the session it reads for its answer was gone by then
+    if code != expected_code:
+        return False
+    ignored = set()
+    if flaky:
+        ignored.add("replayed")  # a write whose outcome was unknown may find itself there
+    if facts.get("replayed") and call.verb in ("update_working_memory", "replace_working_memory"):
+        ignored.add("memory")  # a replayed answer holds the memory as it is now
+    return {k: v for k, v in facts.items() if k not in ignored} == {
+        k: v for k, v in expected_facts.items() if k not in ignored
+    }
+
+
+def show(found: list[Difference]) -> str:
+    return "\n".join(f"  {what}\n    model {said}\n    store {held}" for what, said, held in found[:6])
+
+
+__all__ = ["SECOND", "Machine", "Principal", "settings_for"]

@@ -1,0 +1,446 @@
+"""What Satchel promises, as plainly as it can be said: one thread, dictionaries, no store, no batches.
+
+The state machine does everything twice, here and through the public door, and compares. Written from the rules of the
+domain, not from the code: where both use a word, the code's own error codes and event kinds are that word.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from satchel.domain.principal import Principal
+from satchel.testing.clock import SettableClock
+
+SECOND = 1_000_000
+ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+Facts = dict[str, Any]
+
+
+class Refused(Exception):
+    """What the public door raises, by its code."""
+
+    def __init__(self, code: str, **facts: Any) -> None:
+        self.code = code
+        self.facts = facts
+        super().__init__(code)
+
+
+@dataclass
+class Entry:
+    """One line of the log. ``body`` of a message: bytes as given, or the value that it decodes to."""
+
+    seq: int
+    version: int
+    kind: str
+    at: int
+    actor: str
+    run_id: str | None = None
+    refers_to: int | None = None
+    status: str = "complete"
+    role: str | None = None
+    body: Any = None
+
+
+@dataclass
+class ModelRun:
+    run_id: str
+    number: int
+    goal: str
+    created: int
+    max_attempts: int
+    input: bytes | None
+    version: int = 0
+    status: str = "READY"
+    attempt: int = 0
+    steps: int = 0
+    tokens: int = 0
+    started: int | None = None
+    ended: int | None = None
+    stop_reason: str | None = None
+    error: str | None = None
+    cancel_requested: bool = False
+    input_seq: int | None = None
+
+
+@dataclass
+class ModelCall:
+    seq: int
+    version: int
+    tool: str
+    arguments: Any
+    label: str | None
+    run_id: str | None
+    start: int
+    repeat_of: int | None
+    status: str = "started"
+    end: int | None = None
+    result: Any = None
+    error: Any = None
+
+
+@dataclass
+class ModelPolicy:
+    idle: int | None = None
+    max_lifetime: int | None = None
+    retention: int | None = None
+    restore_closed: str = "owner"
+    restore_expired: str = "owner"
+
+
+@dataclass
+class ModelSession:
+    session_id: str
+    tenant_id: str
+    user_id: str
+    created: int
+    updated: int
+    active: int
+    clock_from: int
+    policy: ModelPolicy
+    title: str = ""
+    first_title: str = ""
+    first_metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
+    external_id: str | None = None
+    generation: int = 0
+    status: str = "ACTIVE"
+    version: int = 0
+    closed: int | None = None
+    log: list[Entry] = field(default_factory=list)
+    taken_back: set[int] = field(default_factory=set)
+    runs: dict[str, ModelRun] = field(default_factory=dict)
+    calls: dict[int, ModelCall] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    turn: str | None = None
+    lease: int = 0
+    lease_until: int | None = None
+    lease_clock: str = ""
+    queue: list[str] = field(default_factory=list)
+    changed: dict[str, int] = field(default_factory=dict)
+    lifecycle: list[tuple[str, str, str]] = field(default_factory=list)
+    keys: dict[tuple[str, str], tuple[Any, Facts]] = field(default_factory=dict)
+    copied: bool = False
+
+    @property
+    def last_seq(self) -> int:
+        return len(self.log)
+
+    @property
+    def is_busy(self) -> bool:
+        return self.turn is not None and self.runs[self.turn].status == "RUNNING"
+
+    @property
+    def expires(self) -> int | None:
+        if self.status != "ACTIVE":
+            return None
+        instants = []
+        if self.policy.idle is not None and not self.is_busy:
+            instants.append(self.active + self.policy.idle)
+        if self.policy.max_lifetime is not None:
+            instants.append(self.clock_from + self.policy.max_lifetime)
+        return min(instants, default=None)
+
+    @property
+    def erases(self) -> int | None:
+        if self.status not in ("CLOSED", "EXPIRED") or self.policy.retention is None or self.closed is None:
+            return None
+        return self.closed + self.policy.retention
+
+    def messages(self) -> list[Entry]:
+        return [entry for entry in self.log if entry.kind == "message"]
+
+    def open_calls(self) -> list[ModelCall]:
+        return [call for call in self.calls.values() if call.status == "started"]
+
+
+def side_of(who: Principal) -> str:
+    bound = who.subject if who.role == "user" else who.acting_for
+    return who.role if bound is None else f"user:{bound}"
+
+
+class Model:
+    """All sessions of all tenants. Every verb gives the facts of its answer, or raises Refused and changes nothing."""
+
+    def __init__(self, clock: SettableClock) -> None:
+        self.clock = clock
+        self.sessions: dict[tuple[str, str], ModelSession] = {}
+        self.named: dict[tuple[str, str, str, int], str] = {}  # (tenant, user, external_id, generation)
+        self.keyed: dict[tuple[str, str, str, str], str] = {}  # (tenant, user, side, key)
+
+    def copy(self) -> Model:
+        other = Model(self.clock)
+        other.sessions = copy.deepcopy(self.sessions)
+        other.named = dict(self.named)
+        other.keyed = dict(self.keyed)
+        return other
+
+    # -- who sees what
+
+    def sees(self, who: Principal, session: ModelSession) -> bool:
+        bound = who.subject if who.role == "user" else who.acting_for
+        return session.tenant_id == who.tenant_id and bound in (None, session.user_id)
+
+    def visible(self, who: Principal, session_id: str) -> ModelSession:
+        session = self.sessions.get((who.tenant_id, session_id))
+        if session is None or not self.sees(who, session):
+            raise Refused("session_not_found")
+        return session
+
+    # -- what becomes true by itself
+
+    def settle(self, session: ModelSession, writer: tuple[str, int] | None = None) -> None:
+        while True:
+            now = self.clock.now
+            expires, erases = session.expires, session.erases
+            if expires is not None and now >= expires:
+                lifetime = session.policy.max_lifetime
+                late = lifetime is not None and now >= session.clock_from + lifetime
+                self._leave(session, "operator", "EXPIRED", "max_lifetime" if late else "idle")
+            elif erases is not None and now >= erases:
+                self._bury(session, "operator", "retention")
+            elif self._lease_is_over(session) and not self._holds(session, writer):
+                self._lose_worker(session)
+            else:
+                return
+
+    def _lease_is_over(self, session: ModelSession) -> bool:
+        if session.status != "ACTIVE" or not session.is_busy or session.lease_until is None:
+            return False
+        return session.lease_clock != self.clock.lease_clock or self.clock.lease_now >= session.lease_until
+
+    def _holds(self, session: ModelSession, writer: tuple[str, int] | None) -> bool:
+        if writer is None or session.turn != writer[0]:
+            return False
+        run = session.runs[writer[0]]
+        return run.status == "RUNNING" and run.attempt == writer[1]
+
+    def _lose_worker(self, session: ModelSession) -> None:
+        with_change = Change(self, session, "operator")
+        assert session.turn is not None
+        run = session.runs[session.turn]
+        if run.cancel_requested:
+            with_change.end_run(run, "CANCELLED", "cancelled")
+        elif run.attempt < run.max_attempts:
+            with_change.end_calls_of(run, "unknown")
+            run.status = "READY"
+            with_change.wrote_run(run)
+            with_change.event("run_returned", run_id=run.run_id)
+            session.lease_until = None
+        else:
+            with_change.end_run(run, "FAILED", "worker_lost", error="worker_lost")
+        with_change.done()
+
+    def _leave(self, session: ModelSession, actor: str, status: str, reason: str) -> int:
+        """CLOSED or EXPIRED, with everything that is open."""
+        kind = "session_closed" if status == "CLOSED" else "session_expired"
+        change = Change(self, session, actor)
+        for run_id in [*session.queue, *([session.turn] if session.turn else [])]:
+            change.end_run(session.runs[run_id], "CANCELLED", kind)
+        for call in session.open_calls():
+            change.end_call(call, "unknown")
+        change.event(kind)
+        change.moved(status, reason)
+        return change.done()
+
+    def _bury(self, session: ModelSession, actor: str, reason: str) -> int:
+        change = Change(self, session, actor)
+        change.event("session_deleted")
+        change.moved("DELETED", reason)
+        version = change.done()
+        session.title, session.metadata, session.memory = "", {}, {}
+        session.turn, session.queue, session.runs, session.calls, session.asked = None, [], {}, {}, []
+        session.keys, session.external_id, session.lease_until = {}, None, None
+        return version
+
+    # -- the frame of every write
+
+    def write(
+        self,
+        who: Principal,
+        session_id: str,
+        effect: Callable[[ModelSession], Facts],
+        *,
+        request: Any,
+        key: str | None = None,
+        expected: int | None = None,
+        writer: tuple[str, int] | None = None,
+        allowed: bool = True,
+        needs_active: bool = True,
+        turn_check: Callable[[ModelSession], None] = lambda session: None,
+        version_check: Callable[[ModelSession], None] | None = None,
+        deleted: Callable[[ModelSession], Facts] | None = None,
+    ) -> Facts:
+        """The order of checks. ``effect`` refuses before it changes anything."""
+        session = self.visible(who, session_id)
+        self.settle(session, writer)
+        if session.status == "DELETED":
+            if deleted is not None:
+                return deleted(session)
+            raise Refused("session_deleted")
+        if not allowed:
+            raise Refused("not_allowed")
+        place = None if key is None else (side_of(who), key)
+        if place is not None and place in session.keys:
+            first, answer = session.keys[place]
+            if first != request:
+                raise Refused("idempotency_mismatch")
+            return answer | {"replayed": True}
+        if needs_active and session.status != "ACTIVE":
+            raise Refused("session_closed" if session.status == "CLOSED" else "session_expired")
+        if writer is not None and not self._holds(session, writer):
+            raise Refused("run_fenced")
+        turn_check(session)
+        if version_check is not None:
+            version_check(session)
+        elif expected is not None and expected != session.version:
+            raise conflict(session, expected)
+        answer = effect(session)
+        answer.setdefault("replayed", False)
+        if place is not None and session.status != "DELETED":
+            session.keys[place] = (request, answer)
+        return answer
+
+
+def conflict(session: ModelSession, expected: int) -> Refused:
+    changed = sorted(part for part, version in session.changed.items() if version > expected)
+    return Refused("version_conflict", expected=expected, current=session.version, changed=changed)
+
+
+class Change:
+    """One accepted change of one session: what every verb does to the log and to what follows from it."""
+
+    def __init__(self, model: Model, session: ModelSession, actor: str) -> None:
+        self.session = session
+        self.clock = model.clock
+        self.actor = actor
+        self.version = session.version + 1
+        self.was_busy = session.is_busy
+
+    def event(self, kind: str, **facts: Any) -> int:
+        seq = self.session.last_seq + 1
+        entry = Entry(seq=seq, version=self.version, kind=kind, at=self.clock.now, actor=self.actor, **facts)
+        self.session.log.append(entry)
+        return seq
+
+    def touch(self, part: str) -> None:
+        self.session.changed[part] = self.version
+
+    def done(self) -> int:
+        session = self.session
+        session.version = self.version
+        session.updated = max(session.updated, self.clock.now)
+        if self.actor != "operator" or (self.was_busy and session.turn is None):
+            session.active = max(session.active, self.clock.now)
+        return self.version
+
+    def moved(self, status: str, reason: str) -> None:
+        self.session.status = status
+        self.session.closed = None if status == "ACTIVE" else self.clock.now
+        self.session.lifecycle.append((status, self.actor, reason))
+        self.touch("status")
+
+    def message(
+        self,
+        body: Any,
+        *,
+        role: str,
+        asks: tuple[str, ...] = (),
+        answers: str | None = None,
+        run_id: str | None = None,
+        status: str = "complete",
+        refers_to: int | None = None,
+    ) -> int:
+        seq = self.event("message", body=body, role=role, run_id=run_id, status=status, refers_to=refers_to)
+        self.touch("messages")
+        self.session.asked = [*self.session.asked, *asks][-128:]
+        if answers in self.session.asked:
+            self.session.asked.remove(answers)
+        return seq
+
+    # -- tool calls
+
+    def end_call(self, call: ModelCall, status: str, *, result: Any = None, error: Any = None) -> None:
+        """By a message of ours if an assistant asked for this label, else by an event."""
+        asked = call.label is not None and call.label in self.session.asked and status in ("succeeded", "failed")
+        if asked:
+            said = error if status == "failed" else result
+            body = {"role": "tool", "tool_call_id": call.label, "content": said if isinstance(said, str) else Json(said)}
+            self.message(body, role="tool", answers=call.label, run_id=call.run_id, refers_to=call.seq)
+        else:
+            self.event("tool_call_finished", run_id=call.run_id, refers_to=call.seq)
+        self.ended_call(call, status, result=result, error=error)
+
+    def ended_call(self, call: ModelCall, status: str, *, result: Any = None, error: Any = None) -> None:
+        call.status, call.result, call.error = status, result, error
+        call.end, call.version = self.clock.now, self.version
+        self.touch("tool_history")
+        self.count_step(call.run_id)
+
+    def end_calls_of(self, run: ModelRun, status: str) -> None:
+        for call in self.session.open_calls():
+            if call.run_id == run.run_id:
+                self.end_call(call, status)
+
+    # -- runs
+
+    def wrote_run(self, run: ModelRun) -> None:
+        run.version = self.version
+        self.touch("runs")
+
+    def count_step(self, run_id: str | None) -> None:
+        run = self.session.runs.get(run_id or "")
+        if run is not None and run.status not in ENDED:
+            run.steps += 1
+            self.wrote_run(run)
+
+    def say_input(self, run: ModelRun, status: str) -> None:
+        if run.input is not None and run.input_seq is None:
+            run.input_seq = self.message(run.input, role="user", run_id=run.run_id, status=status)
+
+    def start_run(self, run: ModelRun, lease: int) -> None:
+        self.say_input(run, "complete")
+        run.status = "RUNNING"
+        run.attempt += 1
+        run.started = self.clock.now if run.started is None else run.started
+        self.wrote_run(run)
+        self.event("run_started", run_id=run.run_id)
+        self.session.turn, self.session.lease = run.run_id, lease
+        self.renew()
+
+    def renew(self) -> None:
+        self.session.lease_until = self.clock.lease_now + self.session.lease
+        self.session.lease_clock = self.clock.lease_clock
+
+    def end_run(
+        self, run: ModelRun, status: str, stop_reason: str, *, error: str | None = None, calls: str = "unknown"
+    ) -> None:
+        session = self.session
+        self.end_calls_of(run, calls)
+        self.say_input(run, "unanswered")
+        run.status, run.ended, run.stop_reason, run.error = status, self.clock.now, stop_reason, error
+        self.wrote_run(run)
+        self.event("run_ended", run_id=run.run_id)
+        if session.turn == run.run_id:
+            session.turn = session.queue.pop(0) if session.queue else None
+            session.lease_until = None
+        else:
+            session.queue.remove(run.run_id)
+
+    def stop_run(self, run: ModelRun, reason: str) -> None:
+        if run.status != "RUNNING":
+            self.end_run(run, "CANCELLED", reason, calls="cancelled")
+        elif not run.cancel_requested:
+            run.cancel_requested = True
+            self.wrote_run(run)
+            self.event("run_cancel_requested", run_id=run.run_id)
+
+
+class Json:
+    """Equal to any JSON text of its value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value

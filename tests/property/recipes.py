@@ -1,0 +1,263 @@
+"""What the state machine does next: drawn without knowing the state, and made into a call when the state is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from satchel.domain.principal import Principal
+from tests.property.model import SECOND, ModelPolicy, ModelSession
+from tests.property.verbs import Said, Verbs
+
+TENANTS = ("acme", "umbrella")
+USERS = ("ada", "bob")
+LEASE = 30 * SECOND
+
+MESSAGES = (
+    Said(b'{"role":"user","content":"\xe4\xbf\xae\xe5\xa4\x8d\xe5\x90\xaf\xe5\x8a\xa8\xe5\xa4\xb1\xe8\xb4\xa5"}', "user"),
+    Said(b'{"role": "user", "content": "a\\u0000b \xf0\x9f\x98\x80", "n": 1.50}', "user"),
+    Said(b'{"role":"assistant","content":null,"tool_calls":[{"id":"c1"}]}', "assistant", asks=("c1",)),
+    Said(b'{"role":"assistant","content":"","tool_calls":[{"id":"c1"},{"id":"c2"}]}', "assistant", asks=("c1", "c2")),
+    Said(b'{"role":"tool","tool_call_id":"c1","content":"done"}', "tool", answers="c1"),
+    Said(b'{"role":"tool","tool_call_id":"c2","content":"done"}', "tool", answers="c2"),
+    Said(b'{"role":"assistant","content":"it was requests"}', "assistant"),
+    Said(b'{"role":"system","content":"be brief"}', "system"),
+)
+
+PATCHES: tuple[dict[str, Any], ...] = (
+    {"append": {"completed": ["read app.py"]}},
+    {"append": {"plan": ["a", "b"], "errors": ["x"]}},
+    {"remove": {"completed": ["read app.py"]}},
+    {"set": {"goal": "repair"}},
+    {"set": {"next_action": "install"}, "append": {"important_files": ["app.py"]}},
+    {"clear": ["plan", "goal"]},
+    {"clear": ["completed"], "append": {"completed": ["anew"]}, "set": {"notes": {"k": 1}}},
+    {},
+)
+
+MEMORIES: tuple[dict[str, Any], ...] = ({}, {"goal": "g", "plan": ["p"]}, {"completed": ["c"], "notes": {"n": [1, None]}})
+RESULTS: tuple[Any, ...] = ("fine", {"rows": 3}, None, "")
+ERRORS: tuple[Any, ...] = ("broken", {"exit": 1})
+TOOLS = (("run_shell", {"command": "ls"}), ("run_shell", {"command": "pwd"}), ("read_file", {"command": "ls"}))
+
+POLICIES = (
+    ModelPolicy(idle=1_000 * SECOND),
+    ModelPolicy(idle=None),
+    ModelPolicy(idle=1_000 * SECOND, retention=500 * SECOND, restore_expired="admin"),
+    ModelPolicy(idle=None, max_lifetime=2_000 * SECOND, restore_closed="admin"),
+    ModelPolicy(idle=400 * SECOND, max_lifetime=900 * SECOND, retention=1 * SECOND, restore_expired="never"),
+)
+
+# How often each verb is drawn.
+WEIGHTS = {
+    "append_messages": 10,
+    "retract_message": 2,
+    "start_tool_call": 4,
+    "append_tool_history": 3,
+    "finish_tool_call": 5,
+    "update_working_memory": 4,
+    "replace_working_memory": 1,
+    "update_session": 2,
+    "close_session": 2,
+    "restore_session": 3,
+    "expire_session": 1,
+    "delete_session": 1,
+    "transfer_session": 1,
+    "create_session": 3,
+    "fork_session": 1,
+    "add_run": 7,
+    "start_run": 6,
+    "renew_run": 2,
+    "add_step": 2,
+    "end_run": 4,
+    "cancel_run": 2,
+}
+# Verbs that answer with the session as a read after the commit finds it.
+READS_AFTER = frozenset(
+    {
+        "create_session",
+        "close_session",
+        "restore_session",
+        "expire_session",
+        "delete_session",
+        "transfer_session",
+        "update_session",
+        "fork_session",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    verb: str
+    session: int
+    who: int
+    key: str | None
+    expected: str
+    writer: str
+    pick: int
+    variant: int
+
+
+recipes = st.builds(
+    Recipe,
+    verb=st.sampled_from([verb for verb, weight in WEIGHTS.items() for _ in range(weight)]),
+    session=st.integers(0, 3),
+    who=st.integers(0, 11),
+    key=st.sampled_from([None, None, None, "k1", "k2"]),
+    expected=st.sampled_from(["none", "none", "none", "right", "right", "stale", "future"]),
+    writer=st.sampled_from(["none", "holder", "holder", "old"]),
+    pick=st.integers(0, 11),
+    variant=st.integers(0, 7),
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    verb: str
+    who: Principal
+    session_id: str
+    arguments: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.verb}({self.who.actor}@{self.who.tenant_id}, {self.session_id[-4:]}, {self.arguments})"
+
+
+def principal(tenant_id: str, owner: str, number: int) -> Principal:
+    """0 to 9 reach a session of ``owner``, those who may do most most often; 10 is another user, 11 of another tenant."""
+    other_user = USERS[1 - USERS.index(owner)]
+    other_tenant = TENANTS[1 - TENANTS.index(tenant_id)]
+    if number <= 1:
+        return Principal.user(owner, tenant_id=tenant_id)
+    if number <= 4:
+        return Principal.agent("shop", tenant_id=tenant_id, acting_for=owner)
+    if number <= 7:
+        return Principal.agent("shop", tenant_id=tenant_id)
+    if number <= 9:
+        return Principal.admin("root", tenant_id=tenant_id)
+    if number == 10:
+        return Principal.agent("shop", tenant_id=tenant_id, acting_for=other_user)
+    return Principal.admin("root", tenant_id=other_tenant)
+
+
+def cook(recipe: Recipe, model: Verbs) -> Call:
+    """The call that a recipe means in this state."""
+    sessions = list(model.sessions.values())
+    if recipe.verb == "create_session" or not sessions:
+        return _create(recipe)
+    session = sessions[recipe.session % len(sessions)]
+    who = principal(session.tenant_id, session.user_id, recipe.who)
+    expected = {
+        "none": None,
+        "right": session.version,
+        "stale": max(0, session.version - 1 - recipe.pick % 3),
+        "future": session.version + 1,
+    }[recipe.expected]
+    options: dict[str, Any] = {"key": recipe.key, "expected": expected}
+    arguments = _arguments(recipe, session, options)
+    return Call(recipe.verb, who, session.session_id, arguments)
+
+
+def _create(recipe: Recipe) -> Call:
+    tenant_id = TENANTS[recipe.session % 2]
+    owner = USERS[recipe.session // 2]
+    who = principal(tenant_id, owner, min(recipe.who, 9))
+    arguments = {
+        "owner": owner,
+        "title": ("", "Flask", "广告收入")[recipe.variant % 3],
+        "external_id": None if recipe.pick % 3 else f"chat-{recipe.pick}",
+        "if_exists": "raise" if recipe.variant == 7 else "return",
+        "metadata": {} if recipe.variant % 2 else {"k": "v", "n": 1},
+        "policy": POLICIES[recipe.pick % len(POLICIES)],
+        "key": recipe.key,
+    }
+    return Call("create_session", who, "", arguments)
+
+
+def _writer(recipe: Recipe, session: ModelSession) -> tuple[str, int] | None:
+    if session.turn is None or recipe.writer == "none":
+        return None
+    attempt = session.runs[session.turn].attempt
+    return session.turn, attempt if recipe.writer == "holder" else attempt - 1
+
+
+def _run_id(recipe: Recipe, session: ModelSession) -> str:
+    if session.turn is not None and recipe.pick < 8:
+        return session.turn
+    ids = list(session.runs)
+    return ids[recipe.pick % len(ids)] if ids else "run_unknown"
+
+
+def _arguments(recipe: Recipe, session: ModelSession, options: dict[str, Any]) -> dict[str, Any]:
+    writer = _writer(recipe, session)
+    pick, variant = recipe.pick, recipe.variant
+    label = (None, None, "c1", "c2")[pick % 4]
+    reason = ("", "done")[variant % 2]
+    tool, arguments = TOOLS[variant % 3]
+    run_writer = writer or (_run_id(recipe, session), 1)
+    match recipe.verb:
+        case "append_messages":
+            chosen = [MESSAGES[variant]] if pick < 8 else [MESSAGES[variant], MESSAGES[pick % 8]]
+            status = "interrupted" if pick == 3 else "complete"
+            return {"messages": chosen, "status": status, "writer": writer, **options}
+        case "retract_message":
+            return {"seq": pick + 1, "reason": reason, **options}
+        case "start_tool_call":
+            return {"tool": tool, "arguments": arguments, "label": label, "writer": writer, **options}
+        case "append_tool_history":
+            ok = variant < 5
+            value = RESULTS[variant % 4] if ok else ERRORS[variant % 2]
+            return {
+                "tool": tool,
+                "arguments": arguments,
+                "label": label,
+                "ok": ok,
+                "value": value,
+                "writer": writer,
+                **options,
+            }
+        case "finish_tool_call":
+            open_calls = session.open_calls()
+            seq = open_calls[pick % len(open_calls)].seq if open_calls and pick < 10 else pick + 1
+            how = ("succeeded", "succeeded", "failed", "cancelled")[variant % 4]
+            value = {"succeeded": RESULTS[pick % 4], "failed": ERRORS[pick % 2], "cancelled": None}[how]
+            return {"seq": seq, "how": how, "value": value, "writer": writer, **options}
+        case "update_working_memory":
+            return {"patch": PATCHES[variant], "writer": writer, **options}
+        case "replace_working_memory":
+            return {"memory": MEMORIES[variant % 3], "writer": writer, **options}
+        case "update_session":
+            title = None if variant % 3 == 0 else ("Flask", "再来", "")[pick % 3]
+            metadata = None if variant % 2 == 0 else ({"k": None}, {"n": 2}, {"deep": {"a": 1}})[pick % 3]
+            return {"title": title, "metadata": metadata, **options}
+        case "close_session" | "restore_session" | "expire_session" | "delete_session":
+            return {"reason": reason, **options}
+        case "transfer_session":
+            return {"to": USERS[variant % 2], **options}
+        case "fork_session":
+            return {"title": (None, "Fork")[variant % 2]}
+        case "add_run":
+            return {
+                "goal": ("", "find out why")[pick % 2],
+                "input": (None, "go on", "继续")[variant % 3],
+                "on_busy": ("reject", "queue", "queue", "cancel")[pick % 4],
+                "max_attempts": 2 if variant % 4 == 3 else 1,
+                "start": pick >= 6,
+                "lease": LEASE,
+                **options,
+            }
+        case "start_run":
+            return {"run_id": _run_id(recipe, session), "lease": LEASE, "key": recipe.key}
+        case "renew_run":
+            return {"writer": run_writer}
+        case "add_step":
+            return {"tokens": variant, "writer": run_writer, "key": recipe.key}
+        case "end_run":
+            status = ("COMPLETED", "COMPLETED", "FAILED", "CANCELLED")[variant % 4]
+            return {"status": status, "writer": run_writer, "key": recipe.key}
+        case "cancel_run":
+            return {"run_id": _run_id(recipe, session), "reason": ("cancelled", "no more")[variant % 2], **options}
+        case _:
+            raise AssertionError(recipe.verb)
