@@ -27,7 +27,7 @@ from satchel.domain.run import RunRow, stored_run
 from satchel.domain.state import Clock, Effect, SessionState, Want, merge_wants
 from satchel.domain.tool_call import CallRow
 from satchel.domain.upkeep import is_overdue, settle
-from satchel.errors import OutcomeUnknown, SatchelError, StoreBusy, StoreMisused, StoreUnavailable
+from satchel.errors import OutcomeUnknown, SatchelError, StoreBusy, StoreCorrupt, StoreMisused, StoreUnavailable
 from satchel.store import Change, Loaded, Outcome, Store
 
 V = TypeVar("V")
@@ -121,8 +121,10 @@ class _Fold:
             return Committed(decision.view(state, decided.answer, replayed=False), decided.answer, False)
         if not decided.replayed and decision.caller_key and state.existing.status != "DELETED":
             self._remember(decision, decided.answer)
-        view = decision.view(state, decided.answer, replayed=decided.replayed)
-        return Committed(view, decided.answer, decided.replayed)
+        # A key that was drawn for this call alone found this very call: its outcome had been unknown.
+        replayed = decided.replayed and decision.caller_key
+        view = decision.view(state, decided.answer, replayed=replayed)
+        return Committed(view, decided.answer, replayed)
 
     def _bound(self, record: SessionRecord) -> None:
         """The instant at which a decision on this record would turn out otherwise."""
@@ -272,6 +274,8 @@ class Committer:
                 if outcome is Outcome.APPLIED:
                     for waiting, result in zip(fold.waiting, fold.results, strict=True):
                         waiting.answer(result)
+                elif outcome is Outcome.REJECTED:
+                    _fail(fold.waiting, StoreCorrupt(f"session {ref.session_id}, or what was to be written to it,"))
                 else:
                     for waiting in fold.waiting:
                         waiting.outcome_unknown |= outcome is Outcome.UNKNOWN

@@ -20,9 +20,9 @@ from satchel.domain.decisions.lifecycle import (
     CreateSession,
     DeleteSession,
     ExpireSession,
+    GenerationTaken,
     LifecycleDecision,
     RestoreSession,
-    TombstoneFound,
     TransferSession,
     UpdateSession,
 )
@@ -47,7 +47,7 @@ from satchel.follow import follow
 from satchel.listing import Filters, list_page
 from satchel.runs import LEASE, RunManager, checked_text
 from satchel.store import CallPage, EventPage, Snapshot
-from satchel.sweeper import erase_rows
+from satchel.sweeper import erase
 from satchel.working import RunInProgress, working
 
 NEWEST = 50
@@ -134,7 +134,7 @@ class SessionManager:
             )
             try:
                 done = await self._access.submit(decision)
-            except TombstoneFound:
+            except GenerationTaken:
                 generation += 1
                 continue
             return await self._as_it_is(session_id, replayed=done.replayed)
@@ -348,8 +348,9 @@ class SessionManager:
         idempotency_key: str | None = None,
     ) -> Session:
         """Erase it: what comes back is the tombstone (status DELETED, the lifecycle history), and the id is never used
-        again. When this returns, no text of the session is in the store's files; if this is interrupted, the sweeper
-        finishes the erasure. Twice is fine."""
+        again. When this returns nothing of the session can be read any more, and in a store of up to 32 MiB no trace of
+        its text is left in the files; in a larger one the sweeper removes the traces, for all deletions at once, and
+        finishes what was interrupted. Twice is fine."""
         checked_text(reason, field="reason")
         done = await self._access.submit(
             DeleteSession(
@@ -360,7 +361,7 @@ class SessionManager:
         )
         ref = self._access.ref(session_id)
         if done.value.erasing:
-            await erase_rows(self._access.opened, ref)
+            await erase(self._access.opened, ref)
         page = await self._access.store.snapshot(ref, working_memory=False, metadata=False)
         return session_from(done.value if page.record is None else page.record, now=page.clock.now)
 

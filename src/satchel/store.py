@@ -38,6 +38,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 class Outcome(Enum):
     APPLIED = "applied"
     STALE = "stale"  # not applied: another revision, or not_after has passed
+    REJECTED = "rejected"  # not applied: it cannot be stored, however often it is tried
     UNKNOWN = "unknown"  # the store cannot tell; load again
 
 
@@ -242,6 +243,10 @@ class Store(Protocol):
     # Housekeeping
 
     async def erase(self, ref: SessionRef, limit: int) -> int:
-        """Erase at most ``limit`` rows of a tombstone, in one commit; 0: none were left, and no trace of their text is in
-        the store's files."""
+        """Erase at most ``limit`` rows of a tombstone, in one commit; 0: none are left."""
+        ...
+
+    async def scrub(self, *, most: int | None = None) -> bool:
+        """Remove every trace of rows that were erased from the store's files. It may take as long as the store is large,
+        and keep writers waiting: with ``most``, only if it is at most that many bytes. False: not now, come back."""
         ...

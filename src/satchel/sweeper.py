@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import msgspec
 
@@ -13,6 +14,7 @@ from satchel.domain.principal import Principal
 from satchel.domain.record import SessionRecord
 from satchel.errors import NotFound, StoreError
 
+INLINE_SCRUB = 32 * 1024 * 1024  # bytes of a store up to which a deletion removes its traces at once
 ERASE_STEP = 500  # rows of one commit
 PAGE = 100
 
@@ -34,27 +36,30 @@ class Sweeper:
         self._store = store
 
     async def sweep_once(self) -> SweepReport:
-        """Visit every session that has something due now."""
+        """Visit every session that has something due now; at the end, one scrub for all that was erased."""
         report = SweepReport()
+        erased: list[SessionRef] = []
         after: SessionRef | None = None
         while True:
             refs = await self._store.store.due("sweep", after=after, limit=PAGE)
             for ref in refs:
-                report = await self._visit(ref, report)
+                report = await self._visit(ref, report, erased)
                 after = ref
             if len(refs) < PAGE:
-                return report
+                break
+        if erased and await self._store.store.scrub():
+            for ref in erased:
+                await _end_erasure(self._store, ref)
+        return report
 
     async def run_forever(self, *, interval: float = 10.0) -> None:
         """Sweep every ``interval`` seconds until cancelled. A store that is away is asked again."""
         while True:
-            try:
+            with contextlib.suppress(StoreError):  # it is away or busy: the next round finds what this one left
                 await self.sweep_once()
-            except StoreError:  # it is away or busy: the next round finds what this one left
-                await asyncio.sleep(interval)
             await asyncio.sleep(interval)
 
-    async def _visit(self, ref: SessionRef, report: SweepReport) -> SweepReport:
+    async def _visit(self, ref: SessionRef, report: SweepReport, erased: list[SessionRef]) -> SweepReport:
         before = (await self._store.store.snapshot(ref, working_memory=False, metadata=False)).record
         if before is None:
             return report
@@ -67,8 +72,11 @@ class Sweeper:
             except NotFound:
                 return report
         after = (await self._store.store.snapshot(ref, working_memory=False, metadata=False)).record
-        erased = await erase_rows(self._store, ref) if after is not None and after.status == "DELETED" else 0
-        return _add(report, before, after, erased)
+        rows = 0
+        if after is not None and after.status == "DELETED":
+            rows = await _erase_rows(self._store, ref)
+            erased.append(ref)
+        return _add(report, before, after, rows)
 
 
 def _add(report: SweepReport, before: SessionRecord, after: SessionRecord | None, erased: int) -> SweepReport:
@@ -83,14 +91,21 @@ def _add(report: SweepReport, before: SessionRecord, after: SessionRecord | None
     )
 
 
-async def erase_rows(store: OpenStore, ref: SessionRef) -> int:
-    """Erase a tombstone's rows, step by step; how many there were. Whoever is interrupted leaves the rest to the sweeper."""
+async def erase(store: OpenStore, ref: SessionRef) -> None:
+    """Erase a tombstone's rows, step by step, and their traces if the store is small. The rest is the sweeper's."""
+    await _erase_rows(store, ref)
+    if await store.store.scrub(most=INLINE_SCRUB):
+        await _end_erasure(store, ref)
+
+
+async def _erase_rows(store: OpenStore, ref: SessionRef) -> int:
+    """How many there were."""
     total = 0
-    while True:
-        erased = await store.store.erase(ref, ERASE_STEP)
-        if erased == 0:
-            break
+    while erased := await store.store.erase(ref, ERASE_STEP):
         total += erased
         await asyncio.sleep(0)  # others may write between two steps
-    await store.committer.submit(EndErasure(ref=ref, principal=Principal.operator(tenant_id=ref.tenant_id)))
     return total
+
+
+async def _end_erasure(store: OpenStore, ref: SessionRef) -> None:
+    await store.committer.submit(EndErasure(ref=ref, principal=Principal.operator(tenant_id=ref.tenant_id)))

@@ -283,7 +283,7 @@ async def _import_one(access: Access, conversation: _Conversation, *, owner: str
         session_id = derived_session_id("external", tenant_id, owner, conversation.external_id, str(generation))
         ref = SessionRef(tenant_id, session_id)
         found = await access.store.snapshot(ref, working_memory=False, metadata=False)
-        if found.record is None or found.record.status != "DELETED":
+        if found.record is None or (found.record.status != "DELETED" and found.record.user_id == owner):
             break
         generation += 1
     if found.record is not None and not found.record.hidden:
@@ -297,7 +297,7 @@ async def _import_one(access: Access, conversation: _Conversation, *, owner: str
             user_id=owner,
             revision=int.from_bytes(os.urandom(6), "big"),
             created_at=now if header is None or not header.created_at else _time(header.created_at),
-            updated_at=now if header is None or not header.updated_at else 0,
+            updated_at=now if header is None or not header.created_at else _time(header.created_at),
             active_at=now,
             clock_from=now,
             title="" if header is None else _title(header.title, access),
@@ -315,7 +315,7 @@ async def _import_one(access: Access, conversation: _Conversation, *, owner: str
             if isinstance(wrong, SatchelError):
                 raise
             raise InvalidInput(str(wrong), field="satchel") from wrong
-        record = await writer.finish(waiting=waiting)
+        record = await writer.finish(waiting=waiting, title=blank.title)
         return Imported(
             line=line,
             session_id=session_id,
@@ -536,6 +536,7 @@ class _Writer:
         decision = WriteChunk(
             ref=record.ref,
             principal=self._access.principal,
+            **self._access.key(None),
             start=self._done,
             chunk=chunk,
             bytes_written=self._bytes,
@@ -549,42 +550,35 @@ class _Writer:
         self._chunk = []
         self._bytes = 0
 
-    async def finish(
-        self, *, waiting: dict[str, bytes], title: str | None = None, active: bool = False
-    ) -> SessionRecord:
-        """Close what is open, and show the session."""
+    async def finish(self, *, waiting: dict[str, bytes], title: str, active: bool = False) -> SessionRecord:
+        """Close what is open, and show the session: under ``title``, and ``active`` whatever the log ended with."""
         state = self._replay.state
         for run_id, text in waiting.items():
             if run_id in state.runs:
                 body, _ = admit(text, field="satchel.waiting", limits=self._access.limits)
                 state.runs[run_id] = msgspec.structs.replace(state.runs[run_id], input=raw_json(body))
-        extra: tuple[Event, ...] = ()
-        if state.existing.turn is not None or state.existing.queue or state.existing.open_calls:
-            closed = _close_open_work(self._replay, self._clock)
-            extra = closed.events
+        closed = _close(self._replay, self._clock, title=title, active=active)
+        if closed is not None:
             state.record = closed.record
             self._replay.put_rows(closed.runs, closed.calls)
-        self._chunk.extend(extra)
-        record = state.existing
-        if active and record.status != "ACTIVE":
-            record = msgspec.structs.replace(record, status="ACTIVE", closed_at=None)
+            self._chunk.extend(closed.events)
         record = msgspec.structs.replace(
-            record,
+            state.existing,
             hidden=False,
             active_at=self._clock.now,
             clock_from=self._clock.now,
             sweep_at=None,
             lease_until=None,
             lease_clock="",
-            title=record.title if title is None else title,
         )
         record = with_sweep(record)
         await self._write(record, last=True)
         return record
 
 
-def _close_open_work(replay: Replay, clock: Clock) -> Effect:
-    """Leases do not travel: open runs arrive as failed, open calls as unknown."""
+def _close(replay: Replay, clock: Clock, *, title: str, active: bool) -> Effect | None:
+    """Leases do not travel: open runs arrive as failed, open calls as unknown. What differs from the log's own end is
+    written into it; None: nothing does."""
     edit = Edit(replay.state, clock, OPERATOR)
     error = RunError(code="moved", message="the session was copied while this run was open")
     record = replay.state.existing
@@ -597,4 +591,11 @@ def _close_open_work(replay: Replay, clock: Clock) -> Effect:
             edit.end_run(row, "FAILED", stop_reason="moved", error=error, calls="unknown")
     for call in edit.get("open_calls"):
         edit.end_call(edit.call(call.seq), "unknown")
-    return edit.finish(edit.answer())
+    if title != record.title:
+        edit.event("title_changed", _encode({"title": title}))
+        edit.fields["title"] = title
+        edit.touch("title")
+    if active and record.status != "ACTIVE":
+        edit.event("session_restored", _encode({"reason": "fork"}))
+        edit.move_to("ACTIVE", reason="fork")
+    return edit.finish(edit.answer()) if edit.events else None

@@ -22,7 +22,17 @@ from tests.property.model import Entry, Json, ModelCall, ModelRun, ModelSession
 
 ALL = 1_000
 Difference = tuple[str, Any, Any]  # what, in the model, in the store
-COUNTED = ("messages", "tool_calls", "runs", "retracted", "context_tokens", "usage", "run_number", "asked", "open_calls")
+COUNTED = (
+    "messages",
+    "tool_calls",
+    "runs",
+    "retracted",
+    "context_tokens",
+    "usage",
+    "run_number",
+    "asked",
+    "open_calls",
+)
 
 
 async def differences(store: Store, session: ModelSession) -> list[Difference]:
@@ -140,17 +150,22 @@ def _run_row(row: RunRow) -> tuple[Any, ...]:
 
 
 def _call(call: ModelCall) -> tuple[Any, ...]:
-    return (
-        (call.seq, call.version, call.tool, call.arguments, call.label, call.run_id, call.status, call.start)
-        + (call.end, call.repeat_of, call.result, call.error)
+    return (call.seq, call.version, call.tool, call.arguments, call.label, call.run_id, call.status, call.start) + (
+        call.end,
+        call.repeat_of,
+        call.result,
+        call.error,
     )
 
 
 def _call_row(row: CallRow) -> tuple[Any, ...]:
     shown = ToolCall.from_row(row)
-    return (
-        (shown.seq, shown.version, shown.tool, shown.arguments, shown.tool_call_id, shown.run_id, shown.status)
-        + (shown.start_at, shown.end_at, shown.repeat_of, shown.result, shown.error)
+    return (shown.seq, shown.version, shown.tool, shown.arguments, shown.tool_call_id, shown.run_id, shown.status) + (
+        shown.start_at,
+        shown.end_at,
+        shown.repeat_of,
+        shown.result,
+        shown.error,
     )
 
 

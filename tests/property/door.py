@@ -114,9 +114,7 @@ class Door:
                     "failed": {"error": given["value"]},
                     "cancelled": {"cancelled": True},
                 }[given["how"]]
-                return _call(
-                    await sessions.finish_tool_call(sid, given["seq"], **outcome, attempt=attempt, **options)
-                )
+                return _call(await sessions.finish_tool_call(sid, given["seq"], **outcome, attempt=attempt, **options))
             case "update_working_memory":
                 return _memory(await sessions.update_working_memory(sid, given["patch"], attempt=attempt, **options))
             case "replace_working_memory":

@@ -368,7 +368,11 @@ class Change:
         asked = call.label is not None and call.label in self.session.asked and status in ("succeeded", "failed")
         if asked:
             said = error if status == "failed" else result
-            body = {"role": "tool", "tool_call_id": call.label, "content": said if isinstance(said, str) else Json(said)}
+            body = {
+                "role": "tool",
+                "tool_call_id": call.label,
+                "content": said if isinstance(said, str) else Json(said),
+            }
             self.message(body, role="tool", answers=call.label, run_id=call.run_id, refers_to=call.seq)
         else:
             self.event("tool_call_finished", run_id=call.run_id, refers_to=call.seq)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -16,7 +16,9 @@ USERS = ("ada", "bob")
 LEASE = 30 * SECOND
 
 MESSAGES = (
-    Said(b'{"role":"user","content":"\xe4\xbf\xae\xe5\xa4\x8d\xe5\x90\xaf\xe5\x8a\xa8\xe5\xa4\xb1\xe8\xb4\xa5"}', "user"),
+    Said(
+        b'{"role":"user","content":"\xe4\xbf\xae\xe5\xa4\x8d\xe5\x90\xaf\xe5\x8a\xa8\xe5\xa4\xb1\xe8\xb4\xa5"}', "user"
+    ),
     Said(b'{"role": "user", "content": "a\\u0000b \xf0\x9f\x98\x80", "n": 1.50}', "user"),
     Said(b'{"role":"assistant","content":null,"tool_calls":[{"id":"c1"}]}', "assistant", asks=("c1",)),
     Said(b'{"role":"assistant","content":"","tool_calls":[{"id":"c1"},{"id":"c2"}]}', "assistant", asks=("c1", "c2")),
@@ -37,7 +39,11 @@ PATCHES: tuple[dict[str, Any], ...] = (
     {},
 )
 
-MEMORIES: tuple[dict[str, Any], ...] = ({}, {"goal": "g", "plan": ["p"]}, {"completed": ["c"], "notes": {"n": [1, None]}})
+MEMORIES: tuple[dict[str, Any], ...] = (
+    {},
+    {"goal": "g", "plan": ["p"]},
+    {"completed": ["c"], "notes": {"n": [1, None]}},
+)
 RESULTS: tuple[Any, ...] = ("fine", {"rows": 3}, None, "")
 ERRORS: tuple[Any, ...] = ("broken", {"exit": 1})
 TOOLS = (("run_shell", {"command": "ls"}), ("run_shell", {"command": "pwd"}), ("read_file", {"command": "ls"}))
@@ -105,10 +111,10 @@ recipes = st.builds(
     Recipe,
     verb=st.sampled_from([verb for verb, weight in WEIGHTS.items() for _ in range(weight)]),
     session=st.integers(0, 3),
-    who=st.integers(0, 11),
-    key=st.sampled_from([None, None, None, "k1", "k2"]),
-    expected=st.sampled_from(["none", "none", "none", "right", "right", "stale", "future"]),
-    writer=st.sampled_from(["none", "holder", "holder", "old"]),
+    who=st.sampled_from([*range(10), *range(10), 10, 11]),
+    key=st.sampled_from([None, None, None, None, None, "k1", "k2"]),
+    expected=st.sampled_from(["none", "none", "none", "none", "right", "right", "right", "stale", "future"]),
+    writer=st.sampled_from(["holder", "holder", "holder", "none", "none", "old"]),
     pick=st.integers(0, 11),
     variant=st.integers(0, 7),
 )
@@ -129,12 +135,12 @@ def principal(tenant_id: str, owner: str, number: int) -> Principal:
     """0 to 9 reach a session of ``owner``, those who may do most most often; 10 is another user, 11 of another tenant."""
     other_user = USERS[1 - USERS.index(owner)]
     other_tenant = TENANTS[1 - TENANTS.index(tenant_id)]
-    if number <= 1:
-        return Principal.user(owner, tenant_id=tenant_id)
-    if number <= 4:
+    if number <= 3:
+        return Principal.agent("shop", tenant_id=tenant_id)
+    if number <= 6:
         return Principal.agent("shop", tenant_id=tenant_id, acting_for=owner)
     if number <= 7:
-        return Principal.agent("shop", tenant_id=tenant_id)
+        return Principal.user(owner, tenant_id=tenant_id)
     if number <= 9:
         return Principal.admin("root", tenant_id=tenant_id)
     if number == 10:
@@ -147,7 +153,14 @@ def cook(recipe: Recipe, model: Verbs) -> Call:
     sessions = list(model.sessions.values())
     if recipe.verb == "create_session" or not sessions:
         return _create(recipe)
+    alive = [session for session in sessions if session.status != "DELETED"]
+    active = [session for session in alive if session.status == "ACTIVE"]
+    if alive and recipe.pick < 11:
+        sessions = alive
+    if active and recipe.pick < 9 and recipe.verb != "restore_session":
+        sessions = active
     session = sessions[recipe.session % len(sessions)]
+    recipe = _where_it_makes_sense(recipe, session)
     who = principal(session.tenant_id, session.user_id, recipe.who)
     expected = {
         "none": None,
@@ -158,6 +171,20 @@ def cook(recipe: Recipe, model: Verbs) -> Call:
     options: dict[str, Any] = {"key": recipe.key, "expected": expected}
     arguments = _arguments(recipe, session, options)
     return Call(recipe.verb, who, session.session_id, arguments)
+
+
+def _where_it_makes_sense(recipe: Recipe, session: ModelSession) -> Recipe:
+    """Mostly: what a verb needs is begun first, if it is not there."""
+    if recipe.pick >= 10:
+        return recipe
+    verb = recipe.verb
+    if verb == "finish_tool_call" and not session.open_calls():
+        verb = "start_tool_call"
+    elif verb in ("renew_run", "add_step", "end_run", "cancel_run") and not session.is_busy:
+        verb = "start_run"
+    if verb == "start_run" and (session.turn is None or session.is_busy):
+        verb = "add_run"
+    return replace(recipe, verb=verb)
 
 
 def _create(recipe: Recipe) -> Call:
@@ -203,7 +230,9 @@ def _arguments(recipe: Recipe, session: ModelSession, options: dict[str, Any]) -
             status = "interrupted" if pick == 3 else "complete"
             return {"messages": chosen, "status": status, "writer": writer, **options}
         case "retract_message":
-            return {"seq": pick + 1, "reason": reason, **options}
+            messages = session.messages()
+            seq = messages[pick % len(messages)].seq if messages and pick < 10 else pick + 1
+            return {"seq": seq, "reason": reason, **options}
         case "start_tool_call":
             return {"tool": tool, "arguments": arguments, "label": label, "writer": writer, **options}
         case "append_tool_history":

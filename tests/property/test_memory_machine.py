@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from satchel.store import Store
 from satchel.stores.memory import MemoryStore
 from satchel.testing.clock import SettableClock
@@ -14,5 +16,10 @@ class MemoryMachine(Machine):
         return store, store
 
 
-TestMemoryStore = MemoryMachine.TestCase
-TestMemoryStore.settings = settings_for(80, 40)
+class TestMemoryStore(MemoryMachine.TestCase):  # type: ignore[misc, name-defined]  # made by Hypothesis at run time
+    settings = settings_for(80, 40)
+
+
+@pytest.mark.full
+class TestMemoryStoreDeeply(MemoryMachine.TestCase):  # type: ignore[misc, name-defined]  # made by Hypothesis at run time
+    settings = settings_for(2_000, 80)

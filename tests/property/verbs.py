@@ -260,17 +260,19 @@ class Verbs(Model):
         now = self.clock.now
         session.session_id, session.external_id, session.generation = fresh, None, 0
         session.keys, session.copied = {}, True
-        session.created = session.updated = session.clock_from = session.active = now
+        session.created = session.clock_from = session.active = now
+        session.updated = max([now, *(entry.at for entry in session.log)])
         wanted = source.title if title is None else title
         change = Change(self, session, "operator")
         for run_id in [*session.queue, *([session.turn] if session.turn else [])]:
             change.end_run(session.runs[run_id], "FAILED", "moved", error="moved")
         for call in session.open_calls():
             change.end_call(call, "unknown")
-        if wanted != session.title:
+        session.first_title, session.first_metadata = wanted, session.metadata
+        if any(entry.kind == "title_changed" for entry in session.log) and wanted != session.title:
             change.event("title_changed")
             change.touch("title")
-            session.title = wanted
+        session.title = wanted
         if session.status != "ACTIVE":
             change.event("session_restored")
             change.moved("ACTIVE", "fork")

@@ -60,7 +60,7 @@ _RETRACTIONS = "SEARCH back USING INDEX events_retractions (tenant_id=? AND sess
                 ),
             ],
         ),
-        ("event", ["SEARCH events USING INDEX sqlite_autoindex_events_1 (tenant_id=? AND session_id=? AND seq=?)"]),
+        ("event", ["SEARCH events USING PRIMARY KEY (tenant_id=? AND session_id=? AND seq=?)"]),
         (
             "retractions",
             ["SEARCH events USING INDEX events_retractions (tenant_id=? AND session_id=? AND refers_to=?)"],
@@ -82,10 +82,7 @@ _RETRACTIONS = "SEARCH back USING INDEX events_retractions (tenant_id=? AND sess
             (
                 f"events_{order}",
                 [
-                    (
-                        "SEARCH events USING INDEX sqlite_autoindex_events_1"
-                        " (tenant_id=? AND session_id=? AND seq>? AND seq<?)"
-                    ),
+                    ("SEARCH events USING PRIMARY KEY (tenant_id=? AND session_id=? AND seq>? AND seq<?)"),
                     _RETRACTIONS,
                 ],
             )
@@ -115,7 +112,7 @@ _RETRACTIONS = "SEARCH back USING INDEX events_retractions (tenant_id=? AND sess
                 f"runs_{order}",
                 [
                     "SEARCH run USING INDEX runs_numbered (tenant_id=? AND session_id=? AND number>? AND number<?)",
-                    "SEARCH said USING INDEX sqlite_autoindex_events_1 (tenant_id=? AND session_id=? AND seq=?)",
+                    "SEARCH said USING PRIMARY KEY (tenant_id=? AND session_id=? AND seq=?)",
                 ],
             )
             for order in ("ascending", "descending")
@@ -143,7 +140,7 @@ _RETRACTIONS = "SEARCH back USING INDEX events_retractions (tenant_id=? AND sess
                 "SEARCH sessions USING COVERING INDEX sessions_leased (lease_until>?)",
             ],
         ),
-        ("last_seq", [f"SEARCH events USING COVERING INDEX sqlite_autoindex_events_1 {_KEY}"]),
+        ("last_seq", [f"SEARCH events USING PRIMARY KEY {_KEY}"]),
     ],
 )
 def test_every_hot_statement_takes_its_index(path: Path, name: str, expected: list[str]) -> None:

@@ -26,19 +26,27 @@ DIAGNOSE = Intent(
         r"\b(?:fix|repair|find out|why|diagnose)\b.*\b(?:start|starts|starting|start-?up)\b",
     ),
     begins=Text("修复 Flask 项目启动失败", "Repair the Flask project that does not start"),
+    follows=LOOK_AT_FILES,
     steps=(
         Remember(set={"next_action": LOOK_AT_FILES}),
-        Call(tool="list_files", because=Text("我先检查项目结构。", "I look at the project's structure first.")),
+        Recall(name="entry", field="completed", pattern=r"(?:已确认项目入口|Confirmed the project's entry) (\S+)"),
+        Call(
+            tool="list_files",
+            because=Text("我先检查项目结构。", "I look at the project's structure first."),
+            known_by=ENTRY_CONFIRMED,
+        ),
         Call(
             tool="read_file",
             arguments={"path": "README.md"},
             because=Text("README 会说明入口和启动方式。", "The README tells the entry and how to start."),
             keep={"entry": Keep("content", r"`(\S+\.py)` is the entry")},
+            known_by=ENTRY_CONFIRMED,
         ),
         Call(
             tool="read_file",
             arguments={"path": "{entry}"},
             because=Text("入口是 {entry},看看它导入了什么。", "The entry is {entry}; I look at what it imports."),
+            known_by=ENTRY_CONFIRMED,
         ),
         Remember(
             append={"completed": (ENTRY_CONFIRMED,), "important_files": (same("{entry}"),)},

@@ -55,9 +55,12 @@ def run_demo(
     seconds = time.monotonic() - start
     passed = all(check.ok for check in stage.checks)
     if json:
-        print(json_text.dumps(_document(stage, seconds=seconds, keep=keep), ensure_ascii=False, indent=2))
+        is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+        print(json_text.dumps(_document(stage, seconds=seconds, keep=keep), ensure_ascii=not is_utf8, indent=2))
     stage.show.summary(stage.checks, seconds=seconds)
-    if keep:
+    if not keep:
+        stage.show.note("all that was made is removed again; --keep keeps it")
+    else:
         stage.show.note(f"the database is {stage.database}")
         stage.show.note(f"look into it: satchel sessions list --store {stage.url} --tenant demo --user ada")
     return 0 if passed else 1

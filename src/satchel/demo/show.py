@@ -23,9 +23,13 @@ class Show:
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
+        self.meanings: dict[str, str] = {}  # of what Ada says, in English
 
-    def line(self, *parts: Part) -> None:
-        print("".join(text for text, _ in parts), file=self._stream, flush=True)
+    def line(self, *parts: Part, indent: int = 0) -> None:
+        """``indent``: the width of the first part, below which a long line goes on where lines are wrapped."""
+        text = "".join(text for text, _ in parts)
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        print(text.encode(encoding, "replace").decode(encoding), file=self._stream, flush=True)
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:
@@ -40,9 +44,19 @@ class Show:
         self.line(("   " + text, "dim"))
 
     def event(self, event: Event) -> None:
+        if event.kind == "message" and event.data["role"] == "user":
+            self.line()
         for who, what in lines_of(event):
             style = "" if who in ("Ada", "agent") or (not who and not what.startswith(("→", "←"))) else "dim"
-            self.line((f"  {who:>8} ", "who" if style == "" else "dim"), (what, style))
+            self.line(
+                (f"  {who:>8} ", "who" if style == "" else "dim"),
+                (what, style),
+                (self._meaning(what), "dim"),
+                indent=11,
+            )
+
+    def _meaning(self, said: str) -> str:
+        return f"  ({self.meanings[said]})" if said in self.meanings else ""
 
     def check(self, check: Check) -> None:
         mark = ("  ✓ ", "good") if check.ok else ("  ✗ ", "bad")
@@ -51,8 +65,8 @@ class Show:
             self.line(mark, (check.name, ""), (f": expected {expected}, found {found}", "dim"))
             return
         self.line(mark, (check.name, ""))
-        self.line(("      expected  ", "dim"), (expected, "dim"))
-        self.line(("      found     ", "dim"), (found, "dim" if check.ok else "bad"))
+        self.line(("      expected  ", "dim"), (expected, "dim"), indent=16)
+        self.line(("      found     ", "dim"), (found, "dim" if check.ok else "bad"), indent=16)
 
     def runs(self, runs: Sequence[Run]) -> None:
         for row in run_rows(tuple(runs)):
@@ -75,10 +89,19 @@ class RichShow(Show):
         super().__init__(console.file)
         self._console = console
 
-    def line(self, *parts: Part) -> None:
+    def line(self, *parts: Part, indent: int = 0) -> None:
+        from rich.table import Table
         from rich.text import Text
 
-        self._console.print(Text.assemble(*((text, STYLES[style]) for text, style in parts)))
+        texts = [Text(text, STYLES[style]) for text, style in parts]
+        if not indent:
+            self._console.print(Text.assemble(*texts))
+            return
+        grid = Table.grid()
+        grid.add_column(width=indent, no_wrap=True)
+        grid.add_column(overflow="fold")
+        grid.add_row(texts[0], Text.assemble(*texts[1:]))
+        self._console.print(grid)
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:

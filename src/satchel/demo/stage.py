@@ -106,7 +106,7 @@ class Stage:
     async def talk(self, process: AgentProcess, text: str, *, meaning: str, lease: float = LEASE) -> Session:
         """Ada says ``text``, which in English is ``meaning``; the agent's run is shown as it comes into the store. The
         session afterwards."""
-        self.show.note(f"Ada: {meaning}")
+        self.show.meanings[text] = meaning
         async with self.telling(), asyncio.timeout(UNHURRIED):
             await process.ask(do="answer", session_id=self.session_id, text=text, lease=lease)
         return await self.read()

@@ -168,7 +168,7 @@ class Replay:
         row = self._new_call(event, "started" if status is None else status)
         if status is not None:
             row = msgspec.structs.replace(row, end_time=event.at, result_seq=event.seq, end_body=event.body)
-            self._step(event)
+            self._step(event, row.run_id)
         self._put_call(row)
 
     def _call_finished(self, event: Event) -> None:
@@ -194,7 +194,7 @@ class Replay:
         )
         self._fields["open_calls"] = tuple(call for call in self._get("open_calls") if call.seq != seq)
         self._touch("tool_history", event)
-        self._step(event)
+        self._step(event, row.run_id)
 
     def _memory_changed(self, event: Event) -> None:
         body = decode(event.body)
@@ -224,8 +224,9 @@ class Replay:
             raise ValueError(f"event {event.seq} is about an unknown run")
         return row
 
-    def _step(self, event: Event) -> None:
-        row = self.state.runs.get(event.run_id or "")
+    def _step(self, event: Event, run_id: str | None) -> None:
+        """Counted for the run that the call belongs to, whoever finished it."""
+        row = self.state.runs.get(run_id or "")
         if row is not None and row.status not in TERMINAL:
             self._put_run(event, msgspec.structs.replace(row, steps=row.steps + 1))
 
@@ -245,10 +246,13 @@ class Replay:
         self._put_run(event, row)
         self._fields["run_number"] = body.number
         self._fields["runs"] = self._get("runs") + 1
+        waiting = Waiting(run_id=row.run_id, agent=row.agent)
         if self._get("turn") is None:
             self._fields["turn"] = Turn(run_id=row.run_id, status="READY", agent=row.agent)
+        elif body.goes_next:
+            self._fields["queue"] = (waiting, *self._get("queue"))
         else:
-            self._fields["queue"] = (*self._get("queue"), Waiting(run_id=row.run_id, agent=row.agent))
+            self._fields["queue"] = (*self._get("queue"), waiting)
 
     def _run_started(self, event: Event) -> None:
         row = self._run(event)
@@ -262,7 +266,7 @@ class Replay:
         usage = msgspec.json.decode(event.body, type=Usage)
         row = self._run(event)
         self._put_run(event, msgspec.structs.replace(row, usage=row.usage.plus(usage)))
-        self._step(event)
+        self._step(event, row.run_id)
 
     def _run_returned(self, event: Event) -> None:
         row = self._run(event)
@@ -318,6 +322,7 @@ class _RunAdded(msgspec.Struct):
     goal: str = ""
     agent: str = ""
     max_attempts: int = 1
+    goes_next: bool = False  # ahead of the queue
     metadata: msgspec.Raw = NO_JSON
 
 

@@ -30,8 +30,11 @@ class Text(msgspec.Struct, frozen=True):
         return (self.zh if language == "zh" else self.en).format_map(values)
 
     def is_among(self, texts: tuple[str, ...], values: Mapping[str, str]) -> bool:
-        """Whether one of the texts is this one, in either language."""
-        return self.fill("zh", values) in texts or self.fill("en", values) in texts
+        """Whether one of the texts is this one, in either language. No text is one whose values are not known."""
+        try:
+            return self.fill("zh", values) in texts or self.fill("en", values) in texts
+        except KeyError:
+            return False
 
 
 def same(text: str) -> Text:
@@ -73,16 +76,16 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 class Recall(msgspec.Struct, frozen=True, kw_only=True):
     """Take a value from working memory: the first group of ``pattern`` in the newest entry of ``field`` that has it.
-    ``what`` says what is missing when none has."""
+    ``what`` says what is missing when none has; without it the script goes on."""
 
     name: str
     field: Literal["goal", "plan", "completed", "errors", "important_files", "next_action"]
     pattern: str
-    what: Text
+    what: Text | None = None
 
 
 class Remember(msgspec.Struct, frozen=True, kw_only=True):
-    """Patch working memory. ``default`` sets a field only where it is empty."""
+    """Patch working memory. ``append`` leaves out what is there; ``default`` sets a field only where it is empty."""
 
     default: Mapping[str, Text] = {}
     remove: Mapping[str, tuple[Text, ...]] = {}

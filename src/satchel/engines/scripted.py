@@ -99,7 +99,7 @@ class _Play:
 
     async def _answer(self, unknown: Sequence[ToolCall]) -> None:
         matched = self.engine.script.intent_of(self.said)
-        if matched is not None and not self._is_under_way(matched[0]):
+        if matched is not None and not self._is_under_way(*matched):
             intent, self.values = matched
             self.intent = intent.name
             self._say_unknown(unknown)
@@ -120,8 +120,8 @@ class _Play:
             self.parts.append(phrases.NOT_UNDERSTOOD.fill(self.language, {"examples": " / ".join(examples)}))
             self.ctx.stop("not_understood")
 
-    def _is_under_way(self, intent: Intent) -> bool:
-        return intent.begins is not None and intent.begins.is_among((self.memory.goal,), self.values)
+    def _is_under_way(self, intent: Intent, values: Mapping[str, str]) -> bool:
+        return intent.begins is not None and intent.begins.is_among((self.memory.goal,), values)
 
     async def _continue(self, unknown: Sequence[ToolCall]) -> None:
         self._recap(unknown)
@@ -185,14 +185,19 @@ class _Play:
             if found is not None:
                 self.values[step.name] = found[1]
                 return
+        if step.what is None:
+            return
         missing = phrases.NOT_IN_MEMORY.fill(self.language, {"what": self._fill(step.what)})
         raise _Stuck(missing, reason="nothing_to_continue")
 
     async def _remember(self, step: Remember) -> None:
         patch: dict[str, dict[str, Any]] = {}
-        for verb, fields in (("remove", step.remove), ("append", step.append)):
-            if fields:
-                patch[verb] = {field: [self._fill(text) for text in texts] for field, texts in fields.items()}
+        if step.remove:
+            patch["remove"] = {field: [self._fill(text) for text in texts] for field, texts in step.remove.items()}
+        for field, texts in step.append.items():
+            new = [self._fill(text) for text in texts if not text.is_among(getattr(self.memory, field), self.values)]
+            if new:
+                patch.setdefault("append", {})[field] = new
         unset = {field: text for field, text in step.default.items() if not getattr(self.memory, field)}
         if changes := {**unset, **step.set}:
             patch["set"] = {field: self._fill(text) for field, text in changes.items()}

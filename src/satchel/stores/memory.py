@@ -350,6 +350,10 @@ class MemoryStore(Store):
         kept.retracted.clear()
         return erased
 
+    async def scrub(self, *, most: int | None = None) -> bool:
+        self._check_open()
+        return True
+
 
 def _erase_from(rows: dict[Any, Any], limit: int) -> int:
     count = min(limit, len(rows))

@@ -13,7 +13,7 @@ import contextvars
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -26,6 +26,7 @@ STOP_PATIENCE = 5.0  # seconds that the end of the process waits for the thread
 # Seconds that a call on a daemon thread is held at the end of the process before it is refused. The process is gone by then,
 # and no traceback was written on its way out; unless somebody waits for that thread.
 LAST_REFUSAL = 2.0
+SWALLOWED = 0.25  # seconds after which a task that was cancelled and goes on is cancelled again
 
 AFTER_FORK = (
     "this was made before the process was forked, and the thread that it works through did not come along;"
@@ -117,21 +118,29 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 async def _cancel_tasks() -> None:
     """Also those that others start on their way out."""
     while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
-        for task in tasks:
+        await cancel(tasks)
+
+
+async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Until they have ended: a task may swallow a cancellation, as ``asyncio.wait_for`` does before Python 3.12."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
             task.cancel()
-        await asyncio.wait(tasks)
+        _, pending = await asyncio.wait(pending, timeout=SWALLOWED)
 
 
 class _Call(Generic[T]):
     """One coroutine on its way, and the thread that waits for it."""
 
-    __slots__ = ("_home", "_inbox", "_loop", "_task", "_work")
+    __slots__ = ("_ending", "_home", "_inbox", "_loop", "_task", "_work")
 
     def __init__(self, home: BackgroundLoop, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
         self._home = home
         self._loop = loop
         self._work = work
         self._task: asyncio.Task[T] | None = None
+        self._ending: asyncio.Task[None] | None = None  # kept, so that it is not collected in the middle
         self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # questions to the thread; None: the end
 
     def result(self) -> T:
@@ -141,7 +150,7 @@ class _Call(Generic[T]):
             while (question := self._inbox.get()) is not None:
                 question()
         except BaseException:
-            self._loop.call_soon_threadsafe(self._cancel)
+            self._loop.call_soon_threadsafe(self._abandon)
             while self._inbox.get() is not None:
                 pass  # a question that nobody answers any more
             raise
@@ -178,15 +187,15 @@ class _Call(Generic[T]):
         self._task = self._loop.create_task(self._work)
         self._task.add_done_callback(self._end)
 
-    def _cancel(self) -> None:
+    def _abandon(self) -> None:
         if self._task is not None:
-            self._task.cancel()
+            self._ending = self._loop.create_task(cancel([self._task]))
         else:  # interrupted before it was handed over
             self._work.close()
             self._inbox.put(None)
 
     def _end(self, task: asyncio.Task[T]) -> None:
-        if task.cancelled() and self._home.has_stopped:
+        if self._home.has_stopped and (task.cancelled() or task.exception() is not None):
             self._inbox.put(lambda: time.sleep(LAST_REFUSAL))
         self._inbox.put(None)
 

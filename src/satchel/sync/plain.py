@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, supp
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from satchel.sync.background import BackgroundLoop, ask
+from satchel.sync.background import BackgroundLoop, ask, cancel
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -72,8 +72,7 @@ class Iteration(Iterator[T]):
     async def _finish(self) -> None:
         self._closed = True
         if self._step is not None:
-            self._step.cancel()
-            await asyncio.wait([self._step])
+            await cancel([self._step])
         if isinstance(self._source, AsyncGenerator):
             await self._source.aclose()
 

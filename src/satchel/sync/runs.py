@@ -88,13 +88,23 @@ class RunManager:
         )
 
     def start_run(
-        self, session_id: str, run_id: str, *, lease: float = LEASE, idempotency_key: str | None = None
+        self,
+        session_id: str,
+        run_id: str,
+        *,
+        lease: float = LEASE,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Run:
         """Claim a READY run that has the turn: RUNNING, under a lease of ``lease`` seconds. Its ``attempt`` counts up.
 
         Raises RunNotFound, RunActive (another run has the turn), IllegalTransition.
         """
-        return self._loop.call(self._async.start_run(session_id, run_id, lease=lease, idempotency_key=idempotency_key))
+        return self._loop.call(
+            self._async.start_run(
+                session_id, run_id, lease=lease, expected_version=expected_version, idempotency_key=idempotency_key
+            )
+        )
 
     def renew_run(self, session_id: str, attempt: Attempt) -> bool:
         """Move the lease on. True: somebody asked the run to stop. Raises RunFenced when it is lost."""
@@ -111,6 +121,7 @@ class RunManager:
         total_tokens: int = 0,
         duration_ms: int | None = None,
         error: str | None = None,
+        expected_version: int | None = None,
         idempotency_key: str | None = None,
     ) -> Run:
         """One model call of a run, with its tokens as the provider counts them. (A tool call counts itself.)"""
@@ -124,16 +135,29 @@ class RunManager:
                 total_tokens=total_tokens,
                 duration_ms=duration_ms,
                 error=error,
+                expected_version=expected_version,
                 idempotency_key=idempotency_key,
             )
         )
 
     def complete_run(
-        self, session_id: str, attempt: Attempt, *, stop_reason: str = "end_turn", idempotency_key: str | None = None
+        self,
+        session_id: str,
+        attempt: Attempt,
+        *,
+        stop_reason: str = "end_turn",
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Run:
         """COMPLETED. The first terminal commit wins: RunFenced when the run ended before, or is another attempt's."""
         return self._loop.call(
-            self._async.complete_run(session_id, attempt, stop_reason=stop_reason, idempotency_key=idempotency_key)
+            self._async.complete_run(
+                session_id,
+                attempt,
+                stop_reason=stop_reason,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
+            )
         )
 
     def fail_run(
@@ -144,6 +168,7 @@ class RunManager:
         code: str,
         message: str = "",
         stop_reason: str = "error",
+        expected_version: int | None = None,
         idempotency_key: str | None = None,
     ) -> Run:
         """FAILED, with a stable ``code`` and a sentence."""
@@ -154,16 +179,29 @@ class RunManager:
                 code=code,
                 message=message,
                 stop_reason=stop_reason,
+                expected_version=expected_version,
                 idempotency_key=idempotency_key,
             )
         )
 
     def end_cancelled_run(
-        self, session_id: str, attempt: Attempt, *, stop_reason: str = "cancelled", idempotency_key: str | None = None
+        self,
+        session_id: str,
+        attempt: Attempt,
+        *,
+        stop_reason: str = "cancelled",
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Run:
         """CANCELLED, by the attempt that was asked to stop; its open calls are closed as cancelled."""
         return self._loop.call(
-            self._async.end_cancelled_run(session_id, attempt, stop_reason=stop_reason, idempotency_key=idempotency_key)
+            self._async.end_cancelled_run(
+                session_id,
+                attempt,
+                stop_reason=stop_reason,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
+            )
         )
 
     def cancel_run(

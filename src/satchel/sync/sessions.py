@@ -211,8 +211,9 @@ class SessionManager:
         idempotency_key: str | None = None,
     ) -> Session:
         """Erase it: what comes back is the tombstone (status DELETED, the lifecycle history), and the id is never used
-        again. When this returns, no text of the session is in the store's files; if this is interrupted, the sweeper
-        finishes the erasure. Twice is fine."""
+        again. When this returns nothing of the session can be read any more, and in a store of up to 32 MiB no trace of
+        its text is left in the files; in a larger one the sweeper removes the traces, for all deletions at once, and
+        finishes what was interrupted. Twice is fine."""
         return self._loop.call(
             self._async.delete_session(
                 session_id, reason=reason, expected_version=expected_version, idempotency_key=idempotency_key

@@ -15,7 +15,7 @@ class Sweeper:
         self._loop = loop_of(store)
 
     def sweep_once(self) -> SweepReport:
-        """Visit every session that has something due now."""
+        """Visit every session that has something due now; at the end, one scrub for all that was erased."""
         return self._loop.call(self._async.sweep_once())
 
     def run_forever(self, *, interval: float = 10.0) -> None:

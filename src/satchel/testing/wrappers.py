@@ -169,6 +169,9 @@ class StoreWrapper(Store):
     async def erase(self, ref: SessionRef, limit: int) -> int:
         return await self.inner.erase(ref, limit)
 
+    async def scrub(self, *, most: int | None = None) -> bool:
+        return await self.inner.scrub(most=most)
+
 
 class YieldingStore(StoreWrapper):
     """Lets every other task run ``turns`` times between load and commit, and again before the answer."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from pathlib import Path
 
 from satchel.demo.checks import parts_found
+from satchel.demo.process import ProcessEnded
 from satchel.demo.scenes.evidence import first_answer
 from satchel.demo.scenes.repair import GO_ON
 from satchel.demo.stage import Stage
@@ -36,12 +38,17 @@ async def play(stage: Stage) -> None:
     log = folder / "migrate.log"
     await stage.new_session("数据迁移")
     first = await stage.start_agent("coding", folder)
-    stage.show.note("Ada: Run the command sh migrate.sh")
+    stage.show.meanings[ASKED] = "Run the command sh migrate.sh"
     async with stage.telling():
         first.send(do="answer", session_id=stage.session_id, text=ASKED, lease=LEASE)
-        shell = await _started(log)
-        running = await stage.read()
-        status = await first.kill()
+        answering = asyncio.create_task(first.done())
+        try:
+            shell = await _started(log, answering)
+            running = await stage.read()
+        finally:
+            status = await first.kill()
+            with contextlib.suppress(ProcessEnded):  # we are the cause
+                await answering
     stage.show.note(f"agent process {first.pid} killed with SIGKILL while the command ran (shell {shell})")
     stage.check("the operating system ended the process by SIGKILL", expected=-9, found=status)
     stage.check(
@@ -87,19 +94,21 @@ async def play(stage: Stage) -> None:
     stage.check("nor on disk", expected=f"started {shell}", found=_text(log))
 
 
-async def _started(log: Path) -> int:
-    """The process id that the command wrote when it began."""
+async def _started(log: Path, answering: asyncio.Task[None]) -> int:
+    """The process id that the command wrote when it began. Raises what ended the answer before."""
     give_up = time.monotonic() + PATIENCE
-    while time.monotonic() < give_up:
+    while time.monotonic() < give_up and not answering.done():
         words = _text(log).split()
         if len(words) == 2:
             return int(words[1])
         await asyncio.sleep(0.02)
-    raise TimeoutError("the command did not begin")
+    if answering.done():
+        answering.result()
+    raise ProcessEnded("the agent did not run the command")
 
 
 async def _fate(process: int) -> str:
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + 10
     while time.monotonic() < give_up:
         if not _is_alive(process):
             return "gone"
@@ -111,17 +120,12 @@ def _is_alive(process: int) -> bool:
     """A zombie, which only waits for its parent, is dead."""
     try:
         os.kill(process, 0)
-        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
-    except (ProcessLookupError, FileNotFoundError):  # the latter also where there is no /proc
-        return not Path("/proc/self").exists() and _answers_signals(process)
-
-
-def _answers_signals(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except (ProcessLookupError, PermissionError):  # the latter: by now it is somebody else's number
         return False
-    return True
+    except FileNotFoundError:
+        return not Path("/proc/self").exists()
+    return state != "Z"
 
 
 def _text(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from satchel import Run, Session
 from satchel.demo.checks import parts_found
 from satchel.demo.project import build_flask_project
 from satchel.demo.scenes.evidence import calls_of, check_runs, first_answer, gapless, memory_of
+from satchel.demo.shell import clean_environment
 from satchel.demo.stage import Stage
 from satchel.demo.story import call_line
 
@@ -61,6 +63,7 @@ async def play(stage: Stage) -> None:
     await _check_going_on(stage, found_out, repaired, [first.pid, second.pid])
     _check_repair(stage, found_out, repaired, project)
 
+    stage.show.note(_packages())
     proven = await stage.talk(second, RUN_TESTS, meaning="Now run all its tests")
     await _check_proof(stage, proven, project)
     await _check_runs(stage, proven)
@@ -182,6 +185,13 @@ async def _actor(stage: Stage, run: Run) -> str:
     return ", ".join(event.actor for event in events)
 
 
+def _packages() -> str:
+    wheels = os.environ.get("SATCHEL_DEMO_WHEELS")
+    if wheels and Path(wheels).is_dir():
+        return f"packages will come from {wheels}, without network"
+    return "packages will come from the index that pip is configured for (SATCHEL_DEMO_WHEELS names no folder)"
+
+
 def _installed(project: Path) -> list[str]:
     return sorted(path.name for path in project.glob(".venv/lib/python*/site-packages/requests"))
 
@@ -191,6 +201,7 @@ async def _run(project: Path, *arguments: str) -> tuple[int | None, str, str]:
     process = await asyncio.create_subprocess_exec(
         *(str(project / ".venv" / "bin" / "python3"), *arguments),
         cwd=project,
+        env=clean_environment(project, os.environ),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

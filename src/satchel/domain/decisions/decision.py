@@ -64,6 +64,9 @@ class Decision(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
         """What the caller is given, from the state after this decision."""
         raise NotImplementedError
 
+    def check_turn(self, record: SessionRecord) -> None:
+        """Raises what the session's status, turn or queue refuses beside the rule for all writes."""
+
     def check_version(self, record: SessionRecord) -> None:
         """Raises VersionConflict."""
         if self.expected_version is not None and self.expected_version != record.version:
@@ -82,6 +85,7 @@ class Decision(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
             check_active(record)
         if self.attempt is not None:
             check_attempt(record, self.attempt)
+        self.check_turn(record)
         self.check_version(record)
         return self.effect(state, clock)
 
@@ -145,7 +149,9 @@ def version_conflict(record: SessionRecord, expected: int) -> VersionConflict:
 
 
 def unchanged(
-    record: SessionRecord, clock: Clock, *, seqs: tuple[int, ...] = (), ids: tuple[str, ...] = ()
+    record: SessionRecord, clock: Clock, *, seqs: tuple[int, ...] = (), ids: tuple[str, ...] = (), status: str = ""
 ) -> Unchanged:
     """A no-op, answered with the version that holds."""
-    return Unchanged(answer=Answer(version=record.version, at=clock.now, seqs=seqs, ids=ids, status=record.status))
+    return Unchanged(
+        answer=Answer(version=record.version, at=clock.now, seqs=seqs, ids=ids, status=status or record.status)
+    )

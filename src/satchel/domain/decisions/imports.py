@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from satchel.domain.decisions.decision import Decision
+from satchel.domain.decisions.decision import Decision, replay_of
 from satchel.domain.idempotency import Answer
 from satchel.domain.rights import may_see, require
-from satchel.domain.state import Clock, Effect, SessionState, Unchanged
+from satchel.domain.state import Clock, Effect, SessionState, Unchanged, Want
 
 ARRIVED = "arrived"
 OVERTAKEN = "overtaken"
@@ -27,8 +27,14 @@ class WriteChunk(Decision[str], frozen=True, kw_only=True):
     def size(self) -> int:
         return self.bytes_written
 
+    def want(self) -> Want:
+        return Want(keys=() if self.key is None else (self.key,))
+
     def decide(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
         require(self.principal, self.right, self.action)
+        replay = replay_of(state.keys, self.key, self.fingerprint)
+        if replay is not None:  # this very chunk: its outcome had been unknown
+            return replay
         record = state.record
         begins = record is None and self.start == 0
         continues = (

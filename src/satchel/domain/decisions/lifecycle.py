@@ -13,15 +13,15 @@ from satchel.domain.idempotency import Answer
 from satchel.domain.limits import Limits
 from satchel.domain.policy import SessionPolicy
 from satchel.domain.record import SessionRecord
-from satchel.domain.rights import Right, may_see, require
+from satchel.domain.rights import Right, require
 from satchel.domain.state import Clock, Effect, SessionState, Unchanged, Want
-from satchel.errors import LimitExceeded, RestoreRefused, SessionDeleted, SessionExists, SessionNotFound
+from satchel.errors import LimitExceeded, RestoreRefused, SessionDeleted, SessionExists, SessionNotFound, StoreBusy
 
 _encode = msgspec.json.Encoder().encode
 
 
-class TombstoneFound(Exception):
-    """The external_id's session was deleted: it is created anew under the next generation."""
+class GenerationTaken(Exception):
+    """The external_id's session was deleted or given away: the name goes to a session of the next generation."""
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
@@ -50,13 +50,15 @@ class CreateSession(Decision[SessionRecord], frozen=True, kw_only=True):
         record = state.record
         if record is None:
             return self.effect(state, clock)
-        if not may_see(self.principal, record) or record.user_id != self.user_id:
-            # An id derived from (tenant, user, …) that belongs to somebody else: it was transferred away.
-            raise SessionNotFound(self.ref.session_id)
-        if record.status == "DELETED":
-            if self.external_id is None:
+        if record.status == "DELETED" or record.user_id != self.user_id:
+            # Deleted, or transferred away: the name is free again, the id is not.
+            if self.external_id is not None:
+                raise GenerationTaken(self.generation)
+            if record.user_id == self.user_id:
                 raise SessionDeleted(self.ref.session_id)
-            raise TombstoneFound(self.generation)
+            raise SessionNotFound(self.ref.session_id)
+        if record.hidden:
+            raise StoreBusy("a conversation of this external_id is being imported; repeat the call later")
         replay = replay_of(state.keys, self.key, self.fingerprint)
         if replay is not None:
             return replay
@@ -115,10 +117,13 @@ class CloseSession(LifecycleDecision, frozen=True, kw_only=True):
     action: ClassVar[str] = "close a session"
     needs_active: ClassVar[bool] = False
 
+    def check_turn(self, record: SessionRecord) -> None:
+        if record.status != "CLOSED":
+            check_active(record)
+
     def effect(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
         if state.existing.status == "CLOSED":
             return unchanged(state.existing, clock)
-        check_active(state.existing)
         return self.leave_active(state, clock, "session_closed", "CLOSED")
 
 
@@ -127,10 +132,13 @@ class ExpireSession(LifecycleDecision, frozen=True, kw_only=True):
     right: ClassVar[Right] = "govern"
     needs_active: ClassVar[bool] = False
 
+    def check_turn(self, record: SessionRecord) -> None:
+        if record.status != "EXPIRED":
+            check_active(record)
+
     def effect(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
         if state.existing.status == "EXPIRED":
             return unchanged(state.existing, clock)
-        check_active(state.existing)
         return self.leave_active(state, clock, "session_expired", "EXPIRED")
 
 

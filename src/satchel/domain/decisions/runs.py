@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
-from satchel.domain.decisions.decision import Decision
+from satchel.domain.decisions.decision import Decision, unchanged
 from satchel.domain.decisions.messages import check_message_right
 from satchel.domain.edit import Edit
 from satchel.domain.event import CHAT_FORMAT
@@ -37,20 +37,24 @@ class RunDecision(Decision[Run], frozen=True, kw_only=True):
         return row
 
     def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> Run:
-        row = self.row(state)
-        if replayed and row.status != answer.status:
-            row = as_first_answered(row, answer)
-        if replayed and answer.seqs:
-            row = msgspec.structs.replace(row, attempt=answer.seqs[0])
+        row = as_first_answered(self.row(state), answer)
         return Run.from_row(row, session_id=self.ref.session_id, version=answer.version, replayed=replayed)
 
     def refuse(self, row: RunRow, wanted: RunStatus) -> IllegalTransition:
         return IllegalTransition(run_id=row.run_id, current=row.status, wanted=wanted)
 
 
+def run_answer(edit: Edit, row: RunRow) -> Answer:
+    """The attempt is part of it: a repeated claim must not be given the attempt of whoever claimed the run after it."""
+    return edit.answer(ids=(row.run_id,), seqs=(row.attempt,), status=row.status)
+
+
 def as_first_answered(row: RunRow, answer: Answer) -> RunRow:
-    """The run under the status that the first answer gave; how it ended later is no part of that answer."""
-    return msgspec.structs.replace(row, status=answer.status, end_time=None, stop_reason=None, error=None)  # type: ignore[arg-type]
+    """The run as the first answer gave it: under its status and attempt, without an end that came later."""
+    changes: dict[str, Any] = {"attempt": answer.seqs[0] if answer.seqs else row.attempt}
+    if row.status != answer.status:
+        changes |= {"status": answer.status, "end_time": None, "stop_reason": None, "error": None}
+    return msgspec.structs.replace(row, **changes)
 
 
 class AddRun(RunDecision, frozen=True, kw_only=True):
@@ -189,8 +193,8 @@ class StartRun(RunDecision, frozen=True, kw_only=True):
         if turn is None or turn.run_id != row.run_id:
             raise RunActive(turn.run_id if turn is not None else row.run_id)
         edit = Edit(state, clock, self.principal.actor)
-        edit.start_run(row, lease=self.lease)
-        return edit.finish(edit.answer(ids=(row.run_id,), status="RUNNING"))
+        row = edit.start_run(row, lease=self.lease)
+        return edit.finish(run_answer(edit, row))
 
 
 class RenewRun(Decision[bool], frozen=True, kw_only=True):
@@ -228,7 +232,7 @@ class AddStep(RunDecision, frozen=True, kw_only=True):
         edit.put_run(msgspec.structs.replace(row, usage=row.usage.plus(self.usage)))
         edit.count_step(row.run_id)
         edit.event("run_step", self.body, run_id=row.run_id)
-        return edit.finish(edit.answer(ids=(row.run_id,), status=row.status))
+        return edit.finish(run_answer(edit, row))
 
 
 class EndRun(RunDecision, frozen=True, kw_only=True):
@@ -250,8 +254,8 @@ class EndRun(RunDecision, frozen=True, kw_only=True):
             raise self.refuse(row, self.status)
         edit = Edit(state, clock, self.principal.actor)
         calls: ToolCallStatus = "cancelled" if self.status == "CANCELLED" else "unknown"
-        edit.end_run(row, self.status, stop_reason=self.stop_reason, error=self.error, calls=calls)
-        return edit.finish(edit.answer(ids=(row.run_id,), status=self.status))
+        row = edit.end_run(row, self.status, stop_reason=self.stop_reason, error=self.error, calls=calls)
+        return edit.finish(run_answer(edit, row))
 
 
 class CancelRun(RunDecision, frozen=True, kw_only=True):
@@ -269,8 +273,7 @@ class CancelRun(RunDecision, frozen=True, kw_only=True):
         if row.status in ("COMPLETED", "FAILED"):
             raise self.refuse(row, "CANCELLED")
         if row.status == "CANCELLED" or row.cancel_requested:
-            answer = Answer(version=state.existing.version, at=clock.now, ids=(row.run_id,), status=row.status)
-            return Unchanged(answer=answer)
+            return unchanged(state.existing, clock, seqs=(row.attempt,), ids=(row.run_id,), status=row.status)
         edit = Edit(state, clock, self.principal.actor)
         row = stop(edit, row, stop_reason=self.reason)
-        return edit.finish(edit.answer(ids=(row.run_id,), status=row.status))
+        return edit.finish(run_answer(edit, row))

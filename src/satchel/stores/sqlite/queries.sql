@@ -187,7 +187,7 @@ SELECT
             back.tenant_id = ?1 AND back.session_id = ?2 AND back.refers_to = events.seq
             AND back.kind = 'message_retracted'
     ) AS is_retracted
-FROM events INDEXED BY sqlite_autoindex_events_1
+FROM events
 WHERE
     tenant_id = ?1 AND session_id = ?2 AND seq > ?3 AND seq < ?4
     AND (?5 IS NULL OR run_id = ?5) AND (?6 OR NOT is_retracted) AND (?8 IS NULL OR kind = ?8)
@@ -204,7 +204,7 @@ SELECT
             back.tenant_id = ?1 AND back.session_id = ?2 AND back.refers_to = events.seq
             AND back.kind = 'message_retracted'
     ) AS is_retracted
-FROM events INDEXED BY sqlite_autoindex_events_1
+FROM events
 WHERE
     tenant_id = ?1 AND session_id = ?2 AND seq > ?3 AND seq < ?4
     AND (?5 IS NULL OR run_id = ?5) AND (?6 OR NOT is_retracted) AND (?8 IS NULL OR kind = ?8)
@@ -305,7 +305,7 @@ LIMIT ?6;
 -- name: last_seq
 SELECT coalesce((
     SELECT seq
-    FROM events INDEXED BY sqlite_autoindex_events_1
+    FROM events
     WHERE tenant_id = ?1 AND session_id = ?2
     ORDER BY seq DESC
     LIMIT 1

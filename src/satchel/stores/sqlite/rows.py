@@ -26,6 +26,7 @@ _NO_TEXTS = {
 }
 
 
+_ABSENT = (b',""]', b",[]]")
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
 
 
@@ -194,7 +195,12 @@ def run_of(ref: SessionRef, row: Row) -> RunRow:
 
 
 def idempotency_row(tenant_id: str, session_id: str, record: IdempotencyRecord) -> Row:
-    return tenant_id, session_id, record.key_hash, record.fingerprint, encode_answer(record.answer)
+    answer = encode_answer(record.answer)
+    for absent in _ABSENT:  # defaults at the end of the array
+        if not answer.endswith(absent):
+            break
+        answer = answer[: -len(absent)] + b"]"
+    return tenant_id, session_id, record.key_hash, record.fingerprint, answer
 
 
 def idempotency_of(ref: SessionRef, key: bytes, row: Row) -> IdempotencyRecord:

@@ -82,12 +82,14 @@ def _apply(connection: sqlite3.Connection, version: int) -> None:
 
 
 def statements(script: str) -> Iterator[str]:
-    """One by one: ``executescript`` would commit before the first."""
+    """One by one (``executescript`` would commit before the first), and without comments: the file keeps the text."""
     pending = ""
     for line in script.splitlines(keepends=True):
+        if line.startswith("--"):
+            continue
         pending += line
         if line.rstrip().endswith(";") and sqlite3.complete_statement(pending):
-            yield pending
+            yield pending.strip()
             pending = ""
 
 

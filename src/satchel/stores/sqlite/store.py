@@ -15,7 +15,7 @@ from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionStatus
 from satchel.domain.run import RunStatus
 from satchel.domain.state import Clock, Want
-from satchel.errors import InvalidInput, StoreBusy, StoreMisused
+from satchel.errors import InvalidInput, StoreMisused
 from satchel.store import (
     CallPage,
     Capabilities,
@@ -39,7 +39,7 @@ from satchel.stores.sqlite.writer import Writer
 T = TypeVar("T")
 
 READERS = 3
-ERASURE_PATIENCE = 2.0  # seconds in which a reader may keep an erasure from its end
+SCRUB_PATIENCE = 2.0  # seconds in which a reader may keep the log from being emptied
 
 _CAPABILITIES = Capabilities(
     name="sqlite", durable=True, shared=True, prefix_after_failover=True, clock="process", parallel_batches=1
@@ -50,9 +50,12 @@ class _Open:
     """What an open store holds."""
 
     def __init__(self, path: Path, clock: Callable[[], Clock]) -> None:
-        reader = partial(connect, path, read_only=True)
+        def reader() -> sqlite3.Connection:
+            with translated():
+                return connect(path, read_only=True)
+
         self.process = os.getpid()
-        self.watch = Watch(reader)
+        self.watch = Watch(partial(connect, path, read_only=True))
         self.writer = Crew("satchel-sqlite-write", 1, lambda: Writer(path, clock, self.watch.committed))
         self.readers = Crew("satchel-sqlite-read", READERS, reader)
 
@@ -75,7 +78,7 @@ class SqliteStore(Store):
         self._clock = machine_clock if clock is None else clock
         self._opened: _Open | None = None
         self._opening = asyncio.Lock()
-        self._erasing = asyncio.Lock()
+        self._scrubbing = asyncio.Lock()
         self._rewritten: erasing.Marks = {}
 
     @property
@@ -280,25 +283,24 @@ class SqliteStore(Store):
     # Housekeeping
 
     async def erase(self, ref: SessionRef, limit: int) -> int:
-        """The last step writes the file anew (see ``erasing``); it raises StoreBusy when a reader is in the way: come back."""
+        return await self._live().writer.run(lambda writer: erasing.erase_rows(writer, ref, limit))
+
+    async def scrub(self, *, most: int | None = None) -> bool:
+        """Writes the file anew (see ``erasing``), and is in the way of a reader's snapshot until it ends."""
         writer = self._live().writer
-        erased = await writer.run(lambda opened: erasing.erase_rows(opened, ref, limit))
-        if erased:
-            return erased
-        key = ref.tenant_id.encode(), ref.session_id.encode()
-        async with self._erasing:
+        async with self._scrubbing:
             left = await self._read(lambda connection, clock: erasing.marks(connection))  # noqa: ARG005
-            if key not in left:  # a rewrite for another erasure covered this one
-                return 0
-            if self._rewritten.get(key) != left[key]:
+            if not left:
+                return True
+            if most is not None and self._path.stat().st_size > most:
+                return False
+            if any(self._rewritten.get(ref) != mark for ref, mark in left.items()):
                 self._rewritten = await writer.run(erasing.rewrite)
             covered = self._rewritten
-            deadline = asyncio.get_running_loop().time() + ERASURE_PATIENCE
+            deadline = asyncio.get_running_loop().time() + SCRUB_PATIENCE
             while not await writer.run(lambda opened: erasing.empty_log(opened, covered)):
                 if asyncio.get_running_loop().time() >= deadline:
-                    raise StoreBusy(
-                        "a reader keeps old pages in the log; the rows are erased, their traces are not yet"
-                    )
+                    return False  # a reader keeps old pages in the log
                 await asyncio.sleep(0.02)
             self._rewritten = {}
-        return 0
+        return True

@@ -12,7 +12,7 @@ from pathlib import Path
 from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord
 from satchel.domain.state import Clock, SessionState, Want
-from satchel.errors import StoreCorrupt, StoreError, StoreUnavailable
+from satchel.errors import StoreError, StoreUnavailable
 from satchel.store import Change, Loaded, Outcome
 from satchel.stores.sqlite import schema
 from satchel.stores.sqlite.applying import apply
@@ -60,7 +60,6 @@ class Writer:
         self._committed = committed
         self._commits = 0
         self._log_path = path.with_name(path.name + "-wal")
-        self._reported: set[SessionRef] = set()
         self._records: dict[SessionRef, SessionRecord] = {}  # as they are now, while nobody else commits
         self._data_version: int | None = None
         create_file(path)
@@ -68,6 +67,7 @@ class Writer:
             self.connection = connect(path)
             try:
                 schema.prepare(self.connection)
+                self.connection.execute("PRAGMA busy_timeout = 0")  # it waits at the gate, and asks again by itself
                 self._gate = Gate(path)
             except OSError as error:
                 self.connection.close()
@@ -122,9 +122,7 @@ class Writer:
         """Apply and commit in the open transaction; if a change cannot be stored, each in a transaction of its own."""
         try:
             outcomes = self._apply(changes, known)
-        except _BAD_CHANGE as error:
-            if len(changes) == 1:
-                raise StoreCorrupt(f"session {changes[0].ref.session_id}, or what was to be written to it,") from error
+        except _BAD_CHANGE:
             return [self._apply_alone(change) for change in changes]
         except CommitFailed:
             return [Outcome.UNKNOWN] * len(changes)
@@ -165,10 +163,8 @@ class Writer:
         except CommitFailed:
             return Outcome.UNKNOWN
         except _BAD_CHANGE:
-            if change.ref not in self._reported:  # it comes again, until its caller's patience ends
-                self._reported.add(change.ref)
-                _log.exception("a change of session %s cannot be stored", change.ref.session_id)
-            return Outcome.STALE
+            _log.exception("a change of session %s cannot be stored", change.ref.session_id)
+            return Outcome.REJECTED
         except (
             sqlite3.Error,
             StoreError,

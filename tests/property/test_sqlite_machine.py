@@ -1,0 +1,34 @@
+"""The SQLite store against the plain model: two stores on one file, as two processes would open it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from satchel.store import Store
+from satchel.stores.sqlite import SqliteStore
+from satchel.testing.clock import SettableClock
+from tests.property.machine import Machine, settings_for
+
+
+class SqliteMachine(Machine):
+    def make_stores(self, clock: SettableClock) -> tuple[Store, Store]:
+        self.folder = tempfile.TemporaryDirectory(prefix="satchel-machine-")
+        path = Path(self.folder.name) / "machine.db"
+        return SqliteStore(path, clock=clock), SqliteStore(path, clock=clock)
+
+    def teardown(self) -> None:
+        super().teardown()
+        if hasattr(self, "folder"):
+            self.folder.cleanup()
+
+
+class TestSqliteStore(SqliteMachine.TestCase):  # type: ignore[misc, name-defined]  # made by Hypothesis at run time
+    settings = settings_for(70, 25)
+
+
+@pytest.mark.full
+class TestSqliteStoreDeeply(SqliteMachine.TestCase):  # type: ignore[misc, name-defined]  # made by Hypothesis at run time
+    settings = settings_for(600, 60)

@@ -1,0 +1,214 @@
+"""Break a promise of the domain in one place, and see that the tests notice: ``make mutants``.
+
+Each mutant is a small edit of a copy of the tree. The tests named with it must fail there. A mutant that survives is a
+promise that nobody holds; a mutant whose text is no longer found is an edit of this file that is due.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+COPIED = ("src", "tests", "tools", "pyproject.toml")
+TESTS = ("tests/conformance", "tests/property")
+SECONDS = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    name: str
+    edits: tuple[Edit, ...]
+    tests: tuple[str, ...] = TESTS
+
+
+def one(name: str, path: str, old: str, new: str) -> Mutant:
+    return Mutant(name=name, edits=(Edit(path=path, old=old, new=new),))
+
+
+MUTANTS = (
+    one(
+        "no version check",
+        "src/satchel/domain/decisions/decision.py",
+        "if self.expected_version is not None and self.expected_version != record.version:",
+        "if self.expected_version is not None and self.expected_version < 0:",
+    ),
+    one(
+        "no owner check",
+        "src/satchel/domain/rights.py",
+        "return principal.user_id is None or principal.user_id == record.user_id",
+        "return True",
+    ),
+    one(
+        "no idempotency record",
+        "src/satchel/commit.py",
+        "        if decision.key is None:\n            return\n        record = IdempotencyRecord",
+        "        if decision.key is not None:\n            return\n        record = IdempotencyRecord",
+    ),
+    Mutant(
+        name="insert-or-ignore of the idempotency record, without looking first",
+        edits=(
+            Edit(
+                path="src/satchel/stores/memory.py",
+                old="keys={key: kept.keys[key] for key in want.keys if key in kept.keys},",
+                new="keys={},",
+            ),
+            Edit(
+                path="src/satchel/stores/memory.py",
+                old="kept.keys[record.key_hash] = record",
+                new="kept.keys.setdefault(record.key_hash, record)",
+            ),
+        ),
+    ),
+    one(
+        "idempotency keys without their side",
+        "src/satchel/domain/idempotency.py",
+        "return digest(principal.side, key)",
+        'return digest("", key)',
+    ),
+    one(
+        "not_after is ignored",
+        "src/satchel/stores/memory.py",
+        "if revision != change.base or (change.not_after is not None and now >= change.not_after):",
+        "if revision != change.base or now < 0:",
+    ),
+    Mutant(
+        name="the version is compared instead of the revision",
+        edits=(
+            Edit(
+                path="src/satchel/stores/memory.py",
+                old="revision = None if kept is None else kept.record.revision",
+                new="revision = None if kept is None else kept.record.version",
+            ),
+            Edit(
+                path="src/satchel/commit.py",
+                old="self.base = None if state.record is None else state.record.revision",
+                new="self.base = None if state.record is None else state.record.version",
+            ),
+        ),
+    ),
+    one(
+        "the answer comes before the commit",
+        "src/satchel/commit.py",
+        "                self.results.append(self._decide(waiting.decision, clock))\n",
+        "                self.results.append(self._decide(waiting.decision, clock))\n"
+        "                waiting.answer(self.results[-1])\n",
+    ),
+    one(
+        "the expiry comes before the owner check",
+        "src/satchel/commit.py",
+        "if record is not None and not record.hidden and may_see(decision.principal, record):",
+        "if record is not None and not record.hidden:",
+    ),
+    one(
+        "a stale attempt may write",
+        "src/satchel/domain/decisions/decision.py",
+        "        and turn.attempt == attempt.attempt\n",
+        "",
+    ),
+    one(
+        "a closed session takes writes",
+        "src/satchel/domain/decisions/decision.py",
+        '    if record.status == "CLOSED":\n        raise SessionClosed(record.session_id)\n',
+        "",
+    ),
+    one(
+        "users may write system messages",
+        "src/satchel/domain/decisions/messages.py",
+        "    elif role in INSTRUCTION_ROLES:\n",
+        '    elif role == "none":\n',
+    ),
+)
+
+
+def tree(folder: Path) -> Path:
+    copy = folder / "tree"
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            copy.mkdir(exist_ok=True)
+            shutil.copy(source, copy / name)
+    return copy
+
+
+def apply(copy: Path, mutant: Mutant) -> None:
+    for edit in mutant.edits:
+        file = copy / edit.path
+        text = file.read_text("utf-8")
+        if text.count(edit.old) != 1:
+            raise SystemExit(
+                f"mutant {mutant.name!r}: its text is {text.count(edit.old)} times in {edit.path}, not once"
+            )
+        file.write_text(text.replace(edit.old, edit.new), "utf-8")
+
+
+def run_tests(copy: Path, tests: tuple[str, ...]) -> tuple[int, str]:
+    """The exit code of pytest, and its last lines."""
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-n",
+        "2",
+        "-m",
+        "not full",
+        "-p",
+        "no:cacheprovider",
+        *tests,
+    ]
+    done = subprocess.run(
+        command, cwd=copy, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    return done.returncode, "\n".join(done.stdout.splitlines()[-12:]) + done.stderr[-2000:]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one document on stdout")
+    parser.add_argument("--only", metavar="TEXT", help="mutants whose name contains this")
+    options = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if not options.only or options.only in mutant.name]
+    results: list[dict[str, object]] = []
+    for number, mutant in enumerate(chosen, 1):
+        began = time.monotonic()
+        print(f"[{number}/{len(chosen)}] {mutant.name} … ", end="", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            copy = tree(Path(folder))
+            apply(copy, mutant)
+            code, output = run_tests(copy, mutant.tests)
+        if code not in (0, 1):
+            raise SystemExit(f"the tests could not run (pytest says {code}):\n{output}")
+        results.append({"name": mutant.name, "noticed": code == 1, "seconds": round(time.monotonic() - began, 1)})
+        print("noticed" if code == 1 else "SURVIVED", file=sys.stderr, flush=True)
+    survived = [result["name"] for result in results if not result["noticed"]]
+    if options.json:
+        print(json.dumps({"mutants": results}))
+    else:
+        print(f"{len(results) - len(survived)} of {len(results)} mutants noticed")
+        for name in survived:
+            print(f"survived: {name}")
+    return 1 if survived or not results else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
