@@ -12,7 +12,7 @@ from satchel.domain.clock import from_datetime
 from satchel.domain.decisions.decision import Decision
 from satchel.domain.decisions.housekeeping import Settle
 from satchel.domain.idempotency import checked_key, fingerprint, key_hash
-from satchel.domain.ids import SessionRef
+from satchel.domain.ids import SessionRef, join_parts
 from satchel.domain.limits import Limits
 from satchel.domain.message import Draft
 from satchel.domain.policy import Policy, SessionPolicy
@@ -49,6 +49,7 @@ class Access:
         self.opened = opened
         self.principal = principal
         self.policy = policy
+        self._side = join_parts(principal.side)
 
     @property
     def limits(self) -> Limits:
@@ -70,21 +71,20 @@ class Access:
         """A decision's ``key`` and ``caller_key``. Without the caller's key one is drawn, for the store's own retries."""
         if idempotency_key is None:
             return {"key": os.urandom(16), "caller_key": False}
-        checked = checked_key(idempotency_key, limits=self.limits)
-        return {"key": key_hash(checked, self.principal), "caller_key": True}
+        checked = checked_key(idempotency_key, limits=self.opened.limits)
+        return {"key": key_hash(checked, self._side), "caller_key": True}
 
     def common(
         self, session_id: str, idempotency_key: str | None, expected_version: int | None, attempt: Attempt | None
     ) -> dict[str, Any]:
         if expected_version is not None:
             checked_whole(expected_version, field="expected_version")
-        return {
-            "ref": self.ref(session_id),
-            "principal": self.principal,
-            "expected_version": expected_version,
-            "attempt": attempt,
-            **self.key(idempotency_key),
-        }
+        fields = self.key(idempotency_key)
+        fields["ref"] = self.ref(session_id)
+        fields["principal"] = self.principal
+        fields["expected_version"] = expected_version
+        fields["attempt"] = attempt
+        return fields
 
     async def submit(self, decision: Decision[V]) -> Committed[V]:
         return await self.opened.committer.submit(decision)

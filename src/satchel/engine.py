@@ -62,7 +62,8 @@ class RunContext(Protocol):
 
     @property
     def is_cancelled(self) -> bool:
-        """Somebody asked the run to stop, or it was lost. Learned with each renewal of the lease and each write."""
+        """Somebody asked the run to stop, or it was lost. Learned with each renewal of the lease (a third of it) and each
+        step."""
         ...
 
     async def session(self) -> Session:

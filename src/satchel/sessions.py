@@ -15,6 +15,7 @@ from satchel import transfer
 from satchel.access import access_to, attempt_part, checked_instant, checked_limit, checked_whole, draft_parts, request
 from satchel.commit import OpenStore
 from satchel.context import DIGEST_CALLS, DIGEST_RUNS, Context, build_context
+from satchel.domain.clock import SECOND
 from satchel.domain.decisions.lifecycle import (
     CloseSession,
     CreateSession,
@@ -51,6 +52,7 @@ from satchel.sweeper import erase
 from satchel.working import RunInProgress, working
 
 NEWEST = 50
+LONGEST_WAIT = 5.0  # seconds between two looks at whose turn it is, when no hint comes
 Include = Literal["messages", "tool_history", "runs"]
 INCLUDES: tuple[Include, ...] = ("messages", "tool_history", "runs")
 
@@ -419,7 +421,7 @@ class SessionManager:
         idempotency_key: str | None,
     ) -> tuple[Message, ...]:
         limits = self._access.limits
-        if isinstance(messages, (str, bytes, Mapping)) or not messages:
+        if not isinstance(messages, (list, tuple)) or not messages:
             raise InvalidInput("must be a list of one message or more", field="messages")
         if len(messages) > limits.batch_messages:
             raise LimitExceeded(
@@ -793,11 +795,13 @@ class SessionManager:
             return await self._access.store.snapshot(ref, working_memory=False, metadata=False)
 
         while True:
-            _, record = await self._access.read(ref, fetch)
-            waits = any(waiting.run_id == run.run_id for waiting in record.queue)
-            if not waits:
+            page, record = await self._access.read(ref, fetch)
+            if all(waiting.run_id != run.run_id for waiting in record.queue):
                 return await self._runs.start_run(session_id, run.run_id, lease=lease)
-            await self._access.store.wait(ref, record.last_seq, min(lease, 5.0))
+            patience = LONGEST_WAIT
+            if record.lease_until is not None:  # nobody wakes us when a holder dies: its lease just ends
+                patience = min(patience, max(0.01, (record.lease_until - page.clock.lease_now) / SECOND))
+            await self._access.store.wait(ref, record.last_seq, patience)
 
     # -- the log
 

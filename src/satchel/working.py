@@ -141,7 +141,7 @@ class RunInProgress:
         duration_ms: int | None = None,
         error: str | None = None,
     ) -> Run:
-        return await self._runs.add_step(
+        run = await self._runs.add_step(
             self.session_id,
             self._attempt,
             name,
@@ -151,6 +151,8 @@ class RunInProgress:
             duration_ms=duration_ms,
             error=error,
         )
+        self._cancelled |= run.cancel_requested
+        return run
 
 
 @asynccontextmanager

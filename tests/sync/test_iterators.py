@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 import json
 import threading
@@ -98,6 +100,28 @@ def test_closing_from_another_thread_ends_a_follower_that_waits() -> None:
     watcher.join(10)
     assert not watcher.is_alive()
     assert seen == [1]
+
+
+def test_closing_ends_also_a_source_that_swallows_a_cancellation() -> None:
+    waits, ended = threading.Event(), threading.Event()
+
+    async def stubborn() -> AsyncIterator[int]:
+        with contextlib.suppress(asyncio.CancelledError):
+            waits.set()
+            await asyncio.sleep(60)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+        yield 1
+
+    numbers = Iteration(background(), stubborn())
+    watcher = threading.Thread(target=lambda: next(numbers, None))
+    watcher.start()
+    assert waits.wait(10)
+    numbers.close()
+    watcher.join(10)
+    assert ended.is_set()
 
 
 def test_a_follower_hears_of_the_deletion_as_an_error() -> None:

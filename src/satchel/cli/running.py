@@ -9,6 +9,8 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, TextIO
 
 import rich  # noqa: F401  # so that a missing extra is met here, and not in the middle of a command
 from cyclopts import App, CycloptsError
@@ -145,12 +147,24 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no Chinese still gets the rest
+    _mend_streams()
     answer = _app()(list(arguments))
     output.flush()
     return answer if isinstance(answer, int) else ExitCode.OK
+
+
+def _mend_streams() -> None:
+    """A stream that was closed before the start is None, and the next file to be opened, a database, would get its number."""
+    sys.stdin = sys.stdin or _nowhere("r")
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no Chinese still gets the rest
+
+
+def _nowhere(mode: Literal["r", "w"] = "w") -> TextIO:
+    return Path(os.devnull).open(mode)
 
 
 def _refuse(code: str, message: str, exit_code: ExitCode, arguments: Sequence[str], *, hint: str = "") -> ExitCode:

@@ -191,7 +191,8 @@ class Edit:
     ) -> tuple[int, bytes, ResultKind]:
         """The result, said: one event that is both the message and the outcome."""
         assert row.tool_call_id is not None
-        value = (error if status == "failed" else result) or b"null"
+        first, second = (error, result) if status == "failed" else (result, error)
+        value = first or second or b"null"
         kind: ResultKind = "text" if value.startswith(b'"') else "json"
         content = value if kind == "text" else _encode(value.decode())
         body = b'{"role":"tool","tool_call_id":' + _encode(row.tool_call_id) + b',"content":' + content + b"}"

@@ -128,10 +128,11 @@ def _outcome(row: CallRow) -> tuple[Any, Any]:
     body = decode(row.end_body)
     if row.result_kind == "event":
         return body.get("result"), body.get("error")
+    beside = decode(row.start_body)  # what a call in one stroke held beside its message
     content = body.get("content")
     if row.result_kind == "json" and isinstance(content, str):
         content = decode(content)
-    return (None, content) if row.status == "failed" else (content, None)
+    return (beside.get("result"), content) if row.status == "failed" else (content, beside.get("error"))
 
 
 def hash_arguments(tool: str, arguments: object) -> bytes:

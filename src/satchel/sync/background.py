@@ -188,11 +188,13 @@ class _Call(Generic[T]):
         self._task.add_done_callback(self._end)
 
     def _abandon(self) -> None:
-        if self._task is not None:
-            self._ending = self._loop.create_task(cancel([self._task]))
-        else:  # interrupted before it was handed over
+        if self._task is None:  # interrupted before it was handed over
             self._work.close()
             self._inbox.put(None)
+            return
+        self._ending = self._loop.create_task(cancel([self._task]))
+        # Once more: the thread may have been interrupted just when it had heard of the end.
+        self._ending.add_done_callback(lambda _: self._inbox.put(None))
 
     def _end(self, task: asyncio.Task[T]) -> None:
         if self._home.has_stopped and (task.cancelled() or task.exception() is not None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from typing import Any
 
@@ -120,7 +121,7 @@ class MessageSuite(StoreSuite):
                 await asyncio.sleep(0)
 
         await asyncio.gather(write(), read())
-        for earlier, later in zip(histories, histories[1:], strict=False):
+        for earlier, later in itertools.pairwise(histories):
             assert later[: len(earlier)] == earlier
 
     # -- text
@@ -343,7 +344,7 @@ class LimitSuite(StoreSuite):
         await agent.update_session(sid, metadata={"k": "x" * 52}, title="x" * 12)
         async with refused(stage, sid, LimitExceeded, size=61, limit=60, setting="limits.metadata"):
             await agent.update_session(sid, metadata={"k": "x" * 53})
-        async with refused(stage, sid, LimitExceeded, size=66, limit=60, setting="limits.metadata"):
+        async with refused(stage, sid, LimitExceeded, size=67, limit=60, setting="limits.metadata"):
             await agent.update_session(sid, metadata={"l": ""})
         async with refused(stage, sid, LimitExceeded, size=13, limit=12, setting="limits.title"):
             await agent.rename_session(sid, "x" * 13)

@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from satchel.testing.lifecycle import LifecycleSuite
+from satchel.testing.memory import MemorySuite
 from satchel.testing.messages import LabelSuite, LimitSuite, MessageSuite
+from satchel.testing.runs import RunSuite
 from satchel.testing.suite import StoreFactory, StoreSuite
+from satchel.testing.tool_calls import ToolCallSuite
 from satchel.testing.versions import VersionSuite
 
-SUITES: tuple[type[StoreSuite], ...] = (LifecycleSuite, MessageSuite, LimitSuite, LabelSuite, VersionSuite)
+SUITES: tuple[type[StoreSuite], ...] = (
+    LifecycleSuite,
+    MessageSuite,
+    LimitSuite,
+    LabelSuite,
+    VersionSuite,
+    MemorySuite,
+    ToolCallSuite,
+    RunSuite,
+)
 
 
 def bound_to(factory: type[StoreFactory], suites: Iterable[type[StoreSuite]] = SUITES) -> dict[str, type[StoreSuite]]:

@@ -153,6 +153,9 @@ class RecordToolCall(BeginsCall, frozen=True, kw_only=True):
         body = self.start_body()
         if not said:  # one body holds both
             body = body[:-1] + b"," + self.outcome()[1:]
+        elif self.result is not None and self.error is not None:  # a message says one of the two
+            name, value = (b"result", self.result) if self.status == "failed" else (b"error", self.error)
+            body = body[:-1] + b',"' + name + b'":' + value + b"}"
         seq = edit.event("tool_call_recorded", body, run_id=self.run_id)
         row = self.row(edit, seq, body, self.status)
         if said:  # the result is a message, and stands there alone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from satchel.domain.event import Event
 from satchel.domain.ids import SessionRef
@@ -19,6 +19,8 @@ from satchel.stores.sqlite.rows import call_of, event_of, idempotency_of, record
 
 _RECORD = SQL["record"]
 _IDEMPOTENCY_RECORD = SQL["idempotency_record"]
+_IDEMPOTENCY_RECORDS = SQL["idempotency_records"]
+KEYS_AT_ONCE = 16  # as many as the statement has places
 
 
 def load(
@@ -47,15 +49,29 @@ def _state(
     connection: sqlite3.Connection, clock: Clock, ref: SessionRef, want: Want, record: SessionRecord
 ) -> SessionState:
     state = SessionState(record)
-    for key in want.keys:
-        row = connection.execute(_IDEMPOTENCY_RECORD, (*ref, key)).fetchone()
-        if row is not None:
-            state.keys[key] = idempotency_of(ref, key, row)
+    keys = want.keys
+    if len(keys) <= 2:
+        for key in keys:
+            row = connection.execute(_IDEMPOTENCY_RECORD, (*ref, key)).fetchone()
+            if row is not None:
+                state.keys[key] = idempotency_of(ref, key, row)
+    else:
+        _add_keys(connection, ref, keys, state)
     if want is not NOTHING:
         _add_wanted(connection, ref, want, state)
     if want.open_work or is_overdue(record, clock):
         _add_open_work(connection, ref, record, state)
     return state
+
+
+def _add_keys(connection: sqlite3.Connection, ref: SessionRef, keys: Sequence[bytes], state: SessionState) -> None:
+    """Many at a time; the last lot is filled up with keys that are in it anyway."""
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        lot = keys[start : start + KEYS_AT_ONCE]
+        lot = (*lot, *[lot[0]] * (KEYS_AT_ONCE - len(lot)))
+        for row in connection.execute(_IDEMPOTENCY_RECORDS, (*ref, *lot)).fetchall():
+            key = bytes(row[2])
+            state.keys[key] = idempotency_of(ref, key, row)
 
 
 def _add_wanted(connection: sqlite3.Connection, ref: SessionRef, want: Want, state: SessionState) -> None:

@@ -19,6 +19,13 @@ SELECT body FROM metadata WHERE tenant_id = ?1 AND session_id = ?2;
 -- name: idempotency_record
 SELECT fingerprint, answer FROM idempotency_records WHERE tenant_id = ?1 AND session_id = ?2 AND key_hash = ?3;
 
+-- name: idempotency_records
+SELECT fingerprint, answer, key_hash
+FROM idempotency_records
+WHERE
+    tenant_id = ?1 AND session_id = ?2
+    AND key_hash IN (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18);
+
 -- name: run
 SELECT run.record, run.metadata, coalesce(said.body, run.input), run.input_metadata
 FROM runs AS run

@@ -1,0 +1,447 @@
+"""The turn, the queue, leases and attempts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from satchel.domain.run import Attempt, Run
+from satchel.errors import (
+    IllegalTransition,
+    InvalidInput,
+    QueueFull,
+    RunActive,
+    RunFenced,
+    RunNotFound,
+)
+from satchel.testing.stage import ADA, ADAS_AGENT, AGENT, Stage, refused, said, unchanged
+from satchel.testing.suite import StoreSuite
+from satchel.testing.wrappers import RivalStore
+
+MICROSECOND = 0.000001
+
+
+class RunSuite(StoreSuite):
+    async def test_a_run_is_added_started_and_completed(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs = stage.runs()
+        added = await runs.add_run(sid, goal="find out why", input="修复启动失败", agent="coding", metadata={"k": 1})
+        assert (added.status, added.number, added.attempt, added.version) == ("READY", 1, 0, 1)
+        assert (added.goal, added.agent, added.metadata) == ("find out why", "coding", {"k": 1})
+        assert added.run_id.startswith("run_")
+        assert added.input == said("修复启动失败")
+        stage.clock.pass_time(2)
+        started = await runs.start_run(sid, added.run_id)
+        assert (started.status, started.attempt) == ("RUNNING", 1)
+        stage.clock.pass_time(1.25)
+        attempt = Attempt(added.run_id, 1)
+        await runs.add_step(sid, attempt, "gpt", input_tokens=10, output_tokens=5)
+        await runs.add_step(sid, attempt, "gpt", total_tokens=7)
+        ended = await runs.complete_run(sid, attempt)
+        assert (ended.status, ended.stop_reason, ended.duration_ms, ended.steps) == ("COMPLETED", "end_turn", 1_250, 2)
+        assert (ended.usage.input_tokens, ended.usage.output_tokens, ended.usage.total_tokens) == (10, 5, 22)
+        shown = await stage.sessions().get_session(sid)
+        assert (shown.status, shown.run_count, shown.usage.total_tokens) == ("ACTIVE", 1, 22)
+        assert await stage.kinds(sid) == ["run_added", "message", "run_started", "run_step", "run_step", "run_ended"]
+
+    async def test_message_and_run_are_one_commit_for_a_run_that_starts_at_once(self, stage: Stage) -> None:
+        sid = await stage.session()
+        run, _ = await stage.started_run(sid, input="go")
+        assert {event.version for event in await stage.log(sid)} == {1}
+        assert (run.status, run.input_seq, run.version) == ("RUNNING", 2, 1)
+
+    # -- the turn
+
+    async def test_one_run_has_the_turn(self, stage: Stage, second: Stage) -> None:
+        sid = await stage.session()
+        told = await asyncio.gather(
+            *(door.runs().add_run(sid, start=True) for door in (stage, second, stage, second)), return_exceptions=True
+        )
+        (won,) = [one for one in told if isinstance(one, Run)]
+        assert [one.run_id for one in told if isinstance(one, RunActive)] == [won.run_id] * 3
+        assert (await stage.record(sid)).runs == 1
+
+    async def test_a_run_is_claimed_by_one_worker(self, stage: Stage, second: Stage) -> None:
+        sid = await stage.session()
+        run = await stage.runs().add_run(sid)
+        told = await asyncio.gather(
+            *(door.runs().start_run(sid, run.run_id) for door in (stage, second, stage)), return_exceptions=True
+        )
+        assert sum(isinstance(one, Run) for one in told) == 1
+        assert sum(isinstance(one, IllegalTransition) for one in told) == 2
+
+    async def test_a_queued_run_goes_when_its_turn_comes_in_order(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs = stage.runs()
+        _, attempt = await stage.started_run(sid, input="one")
+        two = await runs.add_run(sid, input="two", on_busy="queue")
+        three = await runs.add_run(sid, input="three", on_busy="queue", start=True)
+        assert (two.status, three.status) == ("READY", "READY")
+        shown = await stage.sessions().get_session(sid)
+        assert (shown.active_run_id, shown.queued_run_ids) == (attempt.run_id, (two.run_id, three.run_id))
+        async with refused(stage, sid, RunActive, run_id=attempt.run_id):
+            await runs.start_run(sid, two.run_id)
+        before = await stage.record(sid)
+        await runs.complete_run(sid, attempt)
+        after = await stage.record(sid)
+        assert after.version == before.version + 1
+        assert after.turn is not None
+        assert (after.turn.run_id, after.turn.status) == (two.run_id, "READY")
+        async with refused(stage, sid, RunActive, run_id=two.run_id):
+            await runs.start_run(sid, three.run_id)
+        await runs.start_run(sid, two.run_id)
+
+    async def test_a_queued_users_message_is_told_when_its_run_starts_and_once(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs = stage.runs()
+        _, attempt = await stage.started_run(sid, input="one")
+        two = await runs.add_run(sid, input=said("two", extra=[1.50]), on_busy="queue")
+        assert [message.content for message in await stage.sessions().messages(sid)] == ["one"]
+        assert (await runs.get_run(sid, two.run_id)).input == said("two", extra=[1.5])
+        await runs.complete_run(sid, attempt)
+        await runs.start_run(sid, two.run_id)
+        await runs.complete_run(sid, Attempt(two.run_id, 1))
+        told = [(message.content, message.run_id, message.status) for message in await stage.sessions().messages(sid)]
+        assert told == [("one", attempt.run_id, "complete"), ("two", two.run_id, "complete")]
+        assert (await runs.get_run(sid, two.run_id)).input == said("two", extra=[1.5])
+
+    async def test_a_cancelled_waiting_runs_message_is_marked_unanswered(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs = stage.runs()
+        _, attempt = await stage.started_run(sid, input="one")
+        two = await runs.add_run(sid, input="two", on_busy="queue")
+        three = await runs.add_run(sid, input="three", on_busy="queue")
+        cancelled = await stage.runs(ADA).cancel_run(sid, two.run_id, reason="never mind")
+        assert (cancelled.status, cancelled.stop_reason) == ("CANCELLED", "never mind")
+        told = [(message.content, message.status) for message in await stage.sessions().messages(sid)]
+        assert told == [("one", "complete"), ("two", "unanswered")]
+        await runs.complete_run(sid, attempt)
+        assert (await stage.sessions().get_session(sid)).active_run_id == three.run_id
+        async with unchanged(stage, sid):
+            assert (await runs.cancel_run(sid, two.run_id)).status == "CANCELLED"
+
+    async def test_on_busy_cancel_asks_the_holder_to_stop_and_goes_next(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs = stage.runs()
+        holder, attempt = await stage.started_run(sid)
+        queued = await runs.add_run(sid, on_busy="queue")
+        urgent = await runs.add_run(sid, on_busy="cancel")
+        assert (await runs.get_run(sid, holder.run_id)).cancel_requested
+        assert await runs.renew_run(sid, attempt) is True
+        shown = await stage.sessions().get_session(sid)
+        assert shown.queued_run_ids == (urgent.run_id, queued.run_id)
+        ended = await runs.end_cancelled_run(sid, attempt)
+        assert ended.status == "CANCELLED"
+        shown = await stage.sessions().get_session(sid)
+        assert (shown.active_run_id, shown.queued_run_ids) == (urgent.run_id, (queued.run_id,))
+
+    async def test_on_busy_cancel_ends_a_holder_that_has_not_started(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs = stage.runs()
+        first = await runs.add_run(sid, input="one")
+        second = await runs.add_run(sid, input="two", on_busy="cancel")
+        ended = await runs.get_run(sid, first.run_id)
+        assert (ended.status, ended.stop_reason) == ("CANCELLED", "replaced")
+        assert (await stage.sessions().get_session(sid)).active_run_id == second.run_id
+        assert [(m.content, m.status) for m in await stage.sessions().messages(sid)] == [("one", "unanswered")]
+
+    async def test_at_most_16_runs_and_2_mib_of_input_wait(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs = stage.runs()
+        await stage.started_run(sid)
+        for n in range(16):
+            await runs.add_run(sid, input=str(n), on_busy="queue")
+        for on_busy in ("queue", "cancel"):
+            async with refused(stage, sid, QueueFull, size=17, limit=16, setting="limits.queued_runs"):
+                await runs.add_run(sid, on_busy=on_busy)  # type: ignore[arg-type]
+        heavy = await stage.session()
+        await stage.started_run(heavy)
+        await runs.add_run(heavy, input="x" * (1024 * 1024 - 100), on_busy="queue")
+        await runs.add_run(heavy, input="x" * (1024 * 1024 - 100), on_busy="queue")
+        async with refused(stage, heavy, QueueFull, limit=2 * 1024 * 1024, setting="limits.queued_input"):
+            await runs.add_run(heavy, input="x" * 200, on_busy="queue")
+
+    # -- ends
+
+    async def test_a_terminal_run_stays_as_it_ended(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs = stage.runs()
+        for end in (runs.complete_run, runs.end_cancelled_run):
+            run, attempt = await stage.started_run(sid)
+            await end(sid, attempt)
+            for late in (
+                runs.complete_run(sid, attempt),
+                runs.fail_run(sid, attempt, code="x"),
+                runs.end_cancelled_run(sid, attempt),
+                runs.add_step(sid, attempt, "gpt"),
+            ):
+                async with refused(stage, sid, RunFenced, run_id=run.run_id):
+                    await late
+            async with refused(stage, sid, IllegalTransition):
+                await runs.start_run(sid, run.run_id)
+        (cancelled, completed) = (await runs.list_runs(sid)).items
+        async with refused(stage, sid, IllegalTransition, current="COMPLETED", wanted="CANCELLED"):
+            await runs.cancel_run(sid, completed.run_id)
+        assert cancelled.status == "CANCELLED"
+
+    async def test_the_first_terminal_commit_wins(self, stage: Stage, second: Stage) -> None:
+        sid = await stage.session()
+        run, attempt = await stage.started_run(sid)
+        told = await asyncio.gather(
+            stage.runs().complete_run(sid, attempt),
+            second.runs().fail_run(sid, attempt, code="broken"),
+            stage.runs().end_cancelled_run(sid, attempt),
+            return_exceptions=True,
+        )
+        (won,) = [one for one in told if isinstance(one, Run)]
+        assert (await stage.runs().get_run(sid, run.run_id)).status == won.status
+        assert (await stage.kinds(sid)).count("run_ended") == 1
+
+    async def test_a_failure_has_a_code_and_a_sentence(self, stage: Stage) -> None:
+        sid = await stage.session()
+        run, attempt = await stage.started_run(sid)
+        await stage.runs().fail_run(sid, attempt, code="agent_error", message="it broke")
+        kept = await stage.runs().get_run(sid, run.run_id)
+        assert kept.error is not None
+        assert (kept.status, kept.error.code, kept.error.message) == ("FAILED", "agent_error", "it broke")
+
+    async def test_open_calls_of_a_run_end_with_it(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent, runs = stage.sessions(ADAS_AGENT), stage.runs()
+        for end, status in ((runs.complete_run, "unknown"), (runs.end_cancelled_run, "cancelled")):
+            _, attempt = await stage.started_run(sid)
+            call = await agent.start_tool_call(sid, "t", attempt=attempt)
+            loose = await agent.start_tool_call(sid, "t")
+            await end(sid, attempt)
+            held = {one.seq: one.status for one in await agent.tool_history(sid)}
+            assert (held[call.seq], held[loose.seq]) == (status, "started")
+
+    async def test_cancelling_keeps_what_was_written(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent, runs = stage.sessions(ADAS_AGENT), stage.runs()
+        _, attempt = await stage.started_run(sid, input="go")
+        asked = await runs.cancel_run(sid, attempt.run_id)
+        assert (asked.status, asked.cancel_requested) == ("RUNNING", True)
+        await agent.append_message(sid, said("half an ans", "assistant"), status="interrupted", attempt=attempt)
+        await runs.end_cancelled_run(sid, attempt)
+        told = [(message.content, message.status) for message in await agent.messages(sid)]
+        assert told == [("go", "complete"), ("half an ans", "interrupted")]
+
+    # -- leases
+
+    async def test_a_lost_workers_run_is_failed_at_the_leases_end_and_not_before(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent, runs = stage.sessions(ADAS_AGENT), stage.runs()
+        _, attempt = await stage.started_run(sid, lease=30)
+        call = await agent.start_tool_call(sid, "run_shell", {}, attempt=attempt)
+        waiting = await runs.add_run(sid, on_busy="queue")
+        stage.clock.pass_lease_time(30 - MICROSECOND)
+        assert (await runs.get_run(sid, attempt.run_id)).status == "RUNNING"
+        stage.clock.pass_lease_time(MICROSECOND)
+        lost = await runs.get_run(sid, attempt.run_id)
+        assert lost.error is not None
+        assert (lost.status, lost.error.code, lost.stop_reason) == ("FAILED", "worker_lost", "worker_lost")
+        (kept,) = await agent.tool_history(sid)
+        assert (kept.seq, kept.status, kept.ok) == (call.seq, "unknown", None)
+        assert (await stage.sessions().get_session(sid)).active_run_id == waiting.run_id
+        assert (await stage.log(sid))[-1].actor == "operator"
+
+    async def test_a_lease_of_another_boot_is_over(self, stage: Stage) -> None:
+        sid = await stage.session()
+        _, attempt = await stage.started_run(sid, lease=3_600)
+        stage.clock.reboot()
+        assert (await stage.runs().get_run(sid, attempt.run_id)).status == "FAILED"
+
+    async def test_a_lease_is_not_touched_by_wall_time(self, stage: Stage) -> None:
+        sid = await stage.session()
+        _, attempt = await stage.started_run(sid, lease=30)
+        stage.clock.step_wall(86_400)
+        stage.clock.step_wall(-2 * 86_400)
+        assert (await stage.runs().get_run(sid, attempt.run_id)).status == "RUNNING"
+
+    async def test_renewals_keep_a_run_alive_and_are_not_lost_under_appends(self, stage: Stage, second: Stage) -> None:
+        sid = await stage.session()
+        _, attempt = await stage.started_run(sid, lease=30)
+        for _ in range(20):
+            stage.clock.pass_lease_time(20)
+            await asyncio.gather(
+                stage.runs().renew_run(sid, attempt),
+                *(door.sessions().append_message(sid, said("x")) for door in (second, stage, second)),
+            )
+        kept = await stage.record(sid)
+        assert kept.lease_until == stage.clock.lease_now + 30_000_000
+        assert (await stage.runs().get_run(sid, attempt.run_id)).status == "RUNNING"
+
+    async def test_a_renewal_under_a_rivals_append_is_kept_and_so_is_the_append(self, stage: Stage) -> None:
+        """Both ways round: revisions are compared, not versions, which a renewal does not move."""
+        sid = await stage.session()
+        _, attempt = await stage.started_run(sid, lease=30)
+        stage.clock.pass_lease_time(10)
+        racing = RivalStore(stage.store)
+        slow = Stage(racing, stage.clock)
+
+        async def renew() -> None:
+            await stage.runs().renew_run(sid, attempt)
+
+        async def append() -> None:
+            await stage.sessions().append_message(sid, said("x"))
+
+        racing.rival = renew
+        await slow.sessions().append_message(sid, said("x"))
+        assert (await stage.record(sid)).lease_until == stage.clock.lease_now + 30_000_000
+        stage.clock.pass_lease_time(10)
+        racing.rival = append
+        await slow.runs().renew_run(sid, attempt)
+        kept = await stage.record(sid)
+        assert (kept.lease_until, kept.messages) == (stage.clock.lease_now + 30_000_000, 2)
+
+    async def test_the_attempt_that_still_has_the_run_is_not_taken_for_dead_by_its_own_write(
+        self, stage: Stage
+    ) -> None:
+        sid = await stage.session()
+        _, attempt = await stage.started_run(sid, lease=30)
+        stage.clock.pass_lease_time(100)
+        assert await stage.runs().renew_run(sid, attempt) is False
+        assert (await stage.runs().get_run(sid, attempt.run_id)).status == "RUNNING"
+
+    async def test_a_run_with_attempts_left_is_claimed_again_and_its_first_worker_fenced(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs, agent = stage.runs(), stage.sessions(ADAS_AGENT)
+        run = await runs.add_run(sid, input="go", max_attempts=2)
+        await runs.start_run(sid, run.run_id, lease=30)
+        old = Attempt(run.run_id, 1)
+        call = await agent.start_tool_call(sid, "t", attempt=old)
+        stage.clock.pass_time(30)
+        returned = await runs.get_run(sid, run.run_id)
+        assert (returned.status, returned.attempt) == ("READY", 1)
+        again = await runs.start_run(sid, run.run_id, lease=30)
+        assert again.attempt == 2
+        for late in (
+            runs.renew_run(sid, old),
+            runs.complete_run(sid, old),
+            agent.append_message(sid, said("late", "assistant"), attempt=old),
+            agent.update_working_memory(sid, {"append": {"plan": "x"}}, attempt=old),
+            agent.start_tool_call(sid, "t", attempt=old),
+        ):
+            async with refused(stage, sid, RunFenced, run_id=run.run_id, attempt=1):
+                await late
+        assert {one.seq: one.status for one in await agent.tool_history(sid)} == {call.seq: "unknown"}
+        assert [message.content for message in await agent.messages(sid)] == ["go"]
+        stage.clock.pass_time(30)
+        last = await runs.get_run(sid, run.run_id)
+        assert (last.status, last.attempt) == ("FAILED", 2)
+
+    async def test_a_run_asked_to_stop_is_cancelled_when_its_worker_is_lost(self, stage: Stage) -> None:
+        sid = await stage.session()
+        run, _ = await stage.started_run(sid, lease=30, max_attempts=3)
+        await stage.runs().cancel_run(sid, run.run_id)
+        stage.clock.pass_time(30)
+        assert (await stage.runs().get_run(sid, run.run_id)).status == "CANCELLED"
+
+    # -- claimable runs
+
+    async def test_ready_runs_are_found_by_agent_and_hide_nobody_elses(self, stage: Stage) -> None:
+        runs = stage.runs()
+        of: dict[str, list[str]] = {"coding": [], "data": [], "Coding": []}
+        for n in range(9):
+            name = list(of)[n % 3]
+            sid = await stage.session()
+            await runs.add_run(sid, agent=name)
+            await runs.add_run(sid, agent="data", on_busy="queue")
+            of[name].append(sid)
+        for name, sids in of.items():
+            due = await stage.store.due("ready", agent=name, limit=100)
+            assert [ref.session_id for ref in due] == sorted(sids)
+        every = await stage.store.due("ready", limit=100)
+        assert len(every) == 9
+        paged = [await stage.store.due("ready", limit=4)]
+        while paged[-1]:
+            paged.append(await stage.store.due("ready", after=paged[-1][-1], limit=4))
+        assert [ref for page in paged for ref in page] == every
+
+    # -- lists and input
+
+    async def test_runs_are_listed_newest_first_by_status_in_pages(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs = stage.runs()
+        ids: list[str] = []
+        for n in range(5):
+            run, attempt = await stage.started_run(sid)
+            await (runs.complete_run(sid, attempt) if n % 2 else runs.fail_run(sid, attempt, code="x"))
+            ids.append(run.run_id)
+        assert [run.run_id for run in await runs.list_runs(sid)] == ids[::-1]
+        assert [run.run_id for run in await runs.list_runs(sid, status="COMPLETED")] == [ids[3], ids[1]]
+        first = await runs.list_runs(sid, limit=3)
+        rest = await runs.list_runs(sid, limit=3, cursor=first.next)
+        assert [run.run_id for run in (*first, *rest)] == ids[::-1]
+        assert rest.next is None
+
+    async def test_a_wrong_run_is_refused_by_name(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs = stage.runs()
+        for options, field in (
+            ({"on_busy": "wait"}, "on_busy"),
+            ({"max_attempts": 0}, "max_attempts"),
+            ({"max_attempts": True}, "max_attempts"),
+            ({"lease": 0}, "lease"),
+            ({"lease": float("nan")}, "lease"),
+            ({"goal": 5}, "goal"),
+            ({"goal": "a\0b"}, "goal"),
+            ({"agent": "a\nb"}, "agent"),
+            ({"input": {"role": "robot"}}, "input"),
+            ({"metadata": []}, "metadata"),
+        ):
+            async with refused(stage, sid, InvalidInput, field=field):
+                await runs.add_run(sid, **options)  # type: ignore[arg-type]
+        for verb in (runs.get_run, runs.start_run, runs.cancel_run):
+            async with refused(stage, sid, RunNotFound, run_id="run_x"):
+                await verb(sid, "run_x")
+        async with refused(stage, sid, RunFenced):
+            await runs.complete_run(sid, Attempt("run_x", 1))
+
+    async def test_sessions_run_waits_for_its_turn_and_completes(self, stage: Stage) -> None:
+        sid = await stage.session()
+        sessions = stage.sessions(ADAS_AGENT)
+        order: list[str] = []
+
+        async def work(name: str) -> None:
+            async with sessions.run(sid, goal=name, input=name) as run:
+                order.append(name)
+                async with run.tool("t", {"of": name}) as call:
+                    call.result = name
+                await run.append_message(said(f"answer to {name}", "assistant"))
+
+        await asyncio.wait_for(asyncio.gather(work("one"), work("two"), work("three")), 30)
+        shown = await sessions.get_session(sid)
+        assert [run.status for run in shown.runs] == ["COMPLETED"] * 3
+        told = [message.content for message in shown.messages]
+        assert told == [text for name in order for text in (name, f"answer to {name}")]
+
+    async def test_sessions_run_fails_its_run_when_the_block_raises(self, stage: Stage) -> None:
+        sid = await stage.session()
+        with pytest.raises(ZeroDivisionError):
+            async with stage.sessions(AGENT).run(sid) as run, run.tool("divide"):
+                _ = 1 / 0
+        shown = await stage.sessions().get_session(sid)
+        assert shown.runs[0].error is not None
+        assert (shown.runs[0].status, shown.runs[0].error.code) == ("FAILED", "agent_error")
+        assert "ZeroDivisionError" in shown.runs[0].error.message
+        assert shown.tool_history[0].status == "failed"
+
+    async def test_leaving_the_wait_for_the_turn_cancels_the_run(self, stage: Stage) -> None:
+        sid = await stage.session()
+        await stage.started_run(sid)
+
+        async def wait_for_ever() -> None:
+            async with stage.sessions(ADAS_AGENT).run(sid, input="impatient"):
+                raise AssertionError("it never had the turn")
+
+        waiting = asyncio.create_task(wait_for_ever())
+        while not (await stage.record(sid)).queue:
+            await asyncio.sleep(0.001)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert (await stage.record(sid)).queue == ()
+        assert [m.status for m in await stage.sessions().messages(sid)] == ["unanswered"]
