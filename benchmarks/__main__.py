@@ -11,7 +11,7 @@ import msgspec
 
 from benchmarks.appends import appends, file_size
 from benchmarks.figures import Figure
-from benchmarks.processes import import_memory, import_time
+from benchmarks.processes import import_memory, import_time, lone_writer
 from benchmarks.reads import lists, long_sessions
 
 Group = Callable[[], Awaitable[list[Figure]]]
@@ -26,10 +26,13 @@ def groups(*, quick: bool) -> dict[str, Group]:
         return [await appends("append.serial", writers=1, sessions=1, each=20 * each, rounds=rounds, reach=0.45)]
 
     async def many() -> list[Figure]:
-        return [await appends("append.64x64", writers=64, sessions=64, each=each, rounds=rounds, reach=0.55)]
+        return [await appends("append.64x64", writers=64, sessions=64, each=4 * each, rounds=rounds, reach=0.55)]
 
     async def hot() -> list[Figure]:
-        return [await appends("append.16x1", writers=16, sessions=1, each=3 * each, rounds=rounds, reach=0.45)]
+        return [await appends("append.16x1", writers=16, sessions=1, each=10 * each, rounds=rounds, reach=0.45)]
+
+    async def beside() -> list[Figure]:
+        return [await lone_writer(seconds=5 if quick else 15)]
 
     async def long() -> list[Figure]:
         return await long_sessions(rounds=rounds, calls=10 if quick else 30)
@@ -47,6 +50,7 @@ def groups(*, quick: bool) -> dict[str, Group]:
         "append.serial": serial,
         "append.64x64": many,
         "append.16x1": hot,
+        "append.beside": beside,
         "long": long,
         "bytes": size,
         "list.100k": listed,

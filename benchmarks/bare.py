@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from satchel.domain.idempotency import decode_answer
 from satchel.stores.sqlite.queries import SQL
 
 Row = tuple[Any, ...]
@@ -29,16 +30,15 @@ class Rows:
             )
         }
         self.events: list[Row] = connection.execute(
-            f"SELECT {_EVENT} FROM events WHERE seq >= ? ORDER BY seq, session_id",
-            (first_seq,),  # fixed columns
+            f"SELECT {_EVENT} FROM events WHERE seq >= ? ORDER BY at, session_id, seq",  # noqa: S608  # fixed columns
+            (first_seq,),
         ).fetchall()
         keys = connection.execute(
-            "SELECT tenant_id, session_id, key_hash, fingerprint, answer FROM idempotency_records ORDER BY key_hash"
+            "SELECT tenant_id, session_id, key_hash, fingerprint, answer FROM idempotency_records"
         )
-        by_session: dict[Row, list[Row]] = {}
-        for row in keys:
-            by_session.setdefault(row[:2], []).append(row)
-        self.keys = [by_session[event[:2]].pop() for event in self.events]
+        # Each beside its own event: in another order they would meet other pages than ours did.
+        by_event = {(row[0], row[1], decode_answer(row[4]).seqs[0]): row for row in keys if decode_answer(row[4]).seqs}
+        self.keys = [by_event[event[:3]] for event in self.events]
         connection.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import statistics
 import subprocess
@@ -10,7 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
+import satchel
 from benchmarks.figures import Figure, bounded
+from satchel import Principal, SessionManager
 
 MESSAGES = 100_000
 
@@ -29,6 +32,51 @@ async def main() -> None:
 asyncio.run(main())
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
+
+
+_RIVAL = """
+import asyncio, sys
+import satchel
+from satchel import Principal, SessionManager
+
+async def main() -> None:
+    async with satchel.open(sys.argv[1]) as store:
+        manager = SessionManager(store, Principal.agent("rival", tenant_id="acme", acting_for="bob"))
+        ids = [(await manager.create_session()).session_id for _ in range(64)]
+
+        async def writer(session_id: str) -> None:
+            while True:
+                await manager.append_message(session_id, {"role": "user", "content": "x" * 400})
+
+        print("ready", flush=True)
+        await asyncio.wait_for(asyncio.gather(*map(writer, ids)), timeout=60)
+
+asyncio.run(main())
+"""
+
+
+async def lone_writer(*, seconds: float) -> Figure:
+    """How long one writer waits for an append while another process commits 64 at a time without pause."""
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{folder}/shared.db"
+        async with satchel.open(url) as store:
+            manager = SessionManager(store, Principal.agent("lone", tenant_id="acme", acting_for="ada"))
+            session_id = (await manager.create_session()).session_id
+            rival = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", _RIVAL, url, stdout=asyncio.subprocess.PIPE
+            )
+            assert rival.stdout is not None
+            try:
+                await rival.stdout.readline()
+                waits: list[float] = []
+                end = time.perf_counter() + seconds
+                while (began := time.perf_counter()) < end:
+                    await manager.append_message(session_id, {"role": "user", "content": "hello"})
+                    waits.append((time.perf_counter() - began) * 1000)
+            finally:
+                rival.kill()
+                await rival.wait()
+        return bounded("append.beside", "ms, p99", statistics.quantiles(waits, n=100)[98], bound=50)
 
 
 def _environment() -> dict[str, str]:

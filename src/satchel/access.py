@@ -86,8 +86,8 @@ class Access:
         fields["attempt"] = attempt
         return fields
 
-    async def submit(self, decision: Decision[V]) -> Committed[V]:
-        return await self.opened.committer.submit(decision)
+    def submit(self, decision: Decision[V]) -> Awaitable[Committed[V]]:
+        return self.opened.committer.submit(decision)
 
     def checked(self, ref: SessionRef, record: SessionRecord | None) -> SessionRecord:
         """The record if it is there, this principal's, and not a tombstone. Raises SessionNotFound, SessionDeleted."""

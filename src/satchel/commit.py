@@ -8,9 +8,9 @@ began, and is answered only after the decisions before it in its batch are commi
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -171,6 +171,67 @@ class _Fold:
         )
 
 
+class _Batch:
+    """What goes to the store together: decisions by session, in the order in which they came."""
+
+    __slots__ = ("_folds", "_unreadable", "taken")
+
+    def __init__(self, taken: dict[SessionRef, list[_Waiting]]) -> None:
+        self.taken = taken
+        self._folds: dict[SessionRef, _Fold] = {}
+        self._unreadable: dict[SessionRef, SatchelError] = {}
+
+    def wanted(self) -> dict[SessionRef, Want]:
+        return {ref: _want(waiting) for ref, waiting in self.taken.items()}
+
+    def decide(self, loaded: Loaded) -> Sequence[Change]:
+        self._folds = {}
+        self._unreadable = {}
+        for ref, waiting in self.taken.items():
+            state = loaded.sessions[ref]
+            if isinstance(state, SatchelError):
+                self._unreadable[ref] = state
+                continue
+            fold = self._folds[ref] = _Fold(waiting, state)
+            fold.decide_all(loaded.clock)
+        return [fold.change(ref) for ref, fold in self._folds.items() if fold.written]
+
+    def settle(self, outcomes: Sequence[Outcome]) -> list[tuple[SessionRef, list[_Waiting]]]:
+        """Answer what is certain; what is to be decided again is given back."""
+        again: list[tuple[SessionRef, list[_Waiting]]] = []
+        remaining = iter(outcomes)
+        for ref, fold in self._folds.items():
+            outcome = next(remaining) if fold.written else Outcome.APPLIED
+            if outcome is Outcome.APPLIED:
+                for waiting, result in zip(fold.waiting, fold.results, strict=True):
+                    waiting.answer(result)
+            elif outcome is Outcome.REJECTED:
+                _fail(fold.waiting, StoreCorrupt(f"session {ref.session_id}, or what was to be written to it,"))
+            else:
+                kept = _still_patient(fold.waiting, unknown=outcome is Outcome.UNKNOWN)
+                if kept:
+                    again.append((ref, kept))
+        for ref, error in self._unreadable.items():
+            _fail(self.taken[ref], error)
+        return again
+
+    def fail(self, error: BaseException) -> None:
+        for waiting in self.taken.values():
+            _fail(waiting, error)
+
+
+def _still_patient(waiting: list[_Waiting], *, unknown: bool) -> list[_Waiting]:
+    now = time.monotonic()
+    kept: list[_Waiting] = []
+    for one in waiting:
+        one.outcome_unknown |= unknown
+        if now - one.entered > PATIENCE:
+            _fail([one], StoreBusy())
+        else:
+            kept.append(one)
+    return kept
+
+
 class Committer:
     """See the module. Lives on one event loop."""
 
@@ -178,20 +239,24 @@ class Committer:
         self._store = store
         self._waiting: dict[SessionRef, list[_Waiting]] = {}
         self._in_flight: set[SessionRef] = set()
-        self._batches: set[asyncio.Task[None]] = set()
+        self._batches: set[asyncio.Future[list[Outcome]]] = set()
         self._scheduled = False
         self._closed = False
 
-    async def submit(self, decision: Decision[V]) -> Committed[V]:
+    def submit(self, decision: Decision[V]) -> Awaitable[Committed[V]]:
         """Decide and commit. Raises the decision's refusal, or a StoreError. If the caller is cancelled the decision may
         still be committed."""
         if self._closed:
             raise StoreMisused("the store is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Committed[V]] = loop.create_future()
-        self._waiting.setdefault(decision.ref, []).append(_Waiting(decision, future))
+        waiting = self._waiting.get(decision.ref)
+        if waiting is None:
+            self._waiting[decision.ref] = [_Waiting(decision, future)]
+        else:
+            waiting.append(_Waiting(decision, future))
         self._schedule(loop)
-        return await future
+        return future
 
     async def close(self) -> None:
         """Finish what waits; take nothing more."""
@@ -210,17 +275,32 @@ class Committer:
     def _start_batches(self) -> None:
         self._scheduled = False
         while len(self._batches) < self._store.capabilities.parallel_batches:
-            batch = self._take()
-            if not batch:
+            taken = self._take()
+            if not taken:
                 return
-            task = asyncio.get_running_loop().create_task(self._run(batch))
-            self._batches.add(task)
-            task.add_done_callback(self._batch_done)
+            batch = _Batch(taken)
+            try:
+                landing = asyncio.ensure_future(self._store.transact(batch.wanted(), batch.decide))
+            except Exception as error:  # noqa: BLE001  # every caller hears it; none may wait for ever
+                self._in_flight.difference_update(taken)
+                batch.fail(error)
+                continue
+            self._batches.add(landing)
+            landing.add_done_callback(partial(self._landed, batch))
 
-    def _batch_done(self, task: asyncio.Task[None]) -> None:
-        self._batches.discard(task)
+    def _landed(self, batch: _Batch, landing: asyncio.Future[list[Outcome]]) -> None:
+        """A callback, not a task: a lone write waits for every turn of the loop."""
+        self._batches.discard(landing)
+        self._in_flight.difference_update(batch.taken)
+        if landing.cancelled():
+            batch.fail(OutcomeUnknown("the event loop stopped"))
+        elif (error := landing.exception()) is not None:
+            batch.fail(error)
+        else:
+            for ref, again in batch.settle(landing.result()):
+                self._waiting[ref] = again + self._waiting.get(ref, [])
         if self._waiting:
-            self._schedule(task.get_loop())
+            self._schedule(landing.get_loop())
 
     def _take(self) -> dict[SessionRef, list[_Waiting]]:
         """The decisions that waited longest, session by session, within a batch's bounds; a larger one goes alone."""
@@ -249,62 +329,6 @@ class Committer:
                 break
         return batch
 
-    async def _run(self, batch: dict[SessionRef, list[_Waiting]]) -> None:
-        wanted = {ref: _want(waiting) for ref, waiting in batch.items()}
-        folds: dict[SessionRef, _Fold] = {}
-        unreadable: dict[SessionRef, SatchelError] = {}
-
-        def decide(loaded: Loaded) -> Sequence[Change]:
-            folds.clear()
-            unreadable.clear()
-            for ref, waiting in batch.items():
-                state = loaded.sessions[ref]
-                if isinstance(state, SatchelError):
-                    unreadable[ref] = state
-                    continue
-                fold = folds[ref] = _Fold(waiting, state)
-                fold.decide_all(loaded.clock)
-            return [fold.change(ref) for ref, fold in folds.items() if fold.written]
-
-        again: list[tuple[SessionRef, list[_Waiting]]] = []
-        try:
-            outcomes = iter(await self._store.transact(wanted, decide))
-            for ref, fold in folds.items():
-                outcome = next(outcomes) if fold.written else Outcome.APPLIED
-                if outcome is Outcome.APPLIED:
-                    for waiting, result in zip(fold.waiting, fold.results, strict=True):
-                        waiting.answer(result)
-                elif outcome is Outcome.REJECTED:
-                    _fail(fold.waiting, StoreCorrupt(f"session {ref.session_id}, or what was to be written to it,"))
-                else:
-                    for waiting in fold.waiting:
-                        waiting.outcome_unknown |= outcome is Outcome.UNKNOWN
-                    again.append((ref, fold.waiting))
-            for ref, error in unreadable.items():
-                _fail(batch[ref], error)
-        except Exception as error:  # noqa: BLE001  # every caller hears it; none may wait for ever
-            for waiting_list in batch.values():
-                _fail(waiting_list, error)
-        except BaseException:
-            for waiting_list in batch.values():
-                _fail(waiting_list, OutcomeUnknown("the event loop stopped"))
-            raise
-        finally:
-            self._in_flight.difference_update(batch)
-        if again:
-            await self._retry(again)
-
-    async def _retry(self, again: list[tuple[SessionRef, list[_Waiting]]]) -> None:
-        now = time.monotonic()
-        for ref, waiting_list in again:
-            late = [waiting for waiting in waiting_list if now - waiting.entered > PATIENCE]
-            _fail(late, StoreBusy())
-            kept = [waiting for waiting in waiting_list if now - waiting.entered <= PATIENCE]
-            if kept:
-                self._waiting[ref] = kept + self._waiting.get(ref, [])
-        if self._waiting:
-            await asyncio.sleep(random.random() * 0.002)  # noqa: S311  # so that rivals that met once do not meet again
-
 
 def _want(waiting: list[_Waiting]) -> Want:
     if len(waiting) == 1:
@@ -312,7 +336,7 @@ def _want(waiting: list[_Waiting]) -> Want:
     return merge_wants([one.decision.want() for one in waiting])
 
 
-def _fail(waiting: list[_Waiting], error: Exception) -> None:
+def _fail(waiting: list[_Waiting], error: BaseException) -> None:
     """Refuse all; those whose earlier attempt may have landed are told so, when the store will not say."""
     for one in waiting:
         unsettled = one.outcome_unknown and isinstance(error, (StoreUnavailable, StoreBusy))

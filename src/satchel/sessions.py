@@ -34,7 +34,7 @@ from satchel.domain.event import Event, EventKind, MessageStatus
 from satchel.domain.ids import RANDOM_BYTES, SessionRef, checked_id, checked_line, derived_session_id, encode_id
 from satchel.domain.json_text import admit, kind_of
 from satchel.domain.memory import WorkingMemory, admit_memory, admit_patch, memory_from
-from satchel.domain.message import Message, admit_message, admit_metadata, parse_message_id
+from satchel.domain.message import Draft, Message, admit_message, admit_metadata, parse_message_id
 from satchel.domain.page import Page, decode_cursor, encode_cursor
 from satchel.domain.policy import Policy
 from satchel.domain.principal import Principal
@@ -433,17 +433,16 @@ class SessionManager:
             )
         if status not in ("complete", "interrupted"):
             raise InvalidInput("must be complete or interrupted", field="status")
-        drafts = tuple(
-            admit_message(
-                message,
-                metadata=metadata,
-                format=format,
-                limits=limits,
-                field="message" if len(messages) == 1 else f"messages[{index}]",
+        if len(messages) == 1:
+            drafts: tuple[Draft, ...] = (admit_message(messages[0], metadata=metadata, format=format, limits=limits),)
+        else:
+            drafts = tuple(
+                [
+                    admit_message(message, format=format, limits=limits, field=f"messages[{index}]")
+                    for index, message in enumerate(messages)
+                ]
             )
-            for index, message in enumerate(messages)
-        )
-        size = sum(len(draft.body) for draft in drafts)
+        size = sum([len(draft.body) for draft in drafts])
         if size > limits.batch:
             raise LimitExceeded(field="messages", size=size, limit=limits.batch, setting="limits.batch")
         parts = [part for draft in drafts for part in draft_parts(draft)]
@@ -935,10 +934,10 @@ class SessionManager:
             checked_whole(up_to, field="up_to")
         if title is not None:
             self._check_title(title)
-        new_id = await transfer.fork(
+        new_id, replayed = await transfer.fork(
             self._access, session_id, up_to=up_to, title=title, idempotency_key=idempotency_key
         )
-        return await self._as_it_is(new_id)
+        return await self._as_it_is(new_id, replayed=replayed)
 
     async def export_sessions(self, session_ids: Iterable[str] | None = None, **filters: Any) -> AsyncIterator[bytes]:
         """JSON lines, one conversation a line, in pieces to be joined: ``source``, ``licence``, ``session_id`` (the

@@ -8,7 +8,7 @@ Everything here may be called by several tasks at once, and any call may be canc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import Literal, Protocol
 
@@ -144,13 +144,18 @@ class Store(Protocol):
         """
         ...
 
-    async def transact(
+    def transact(
         self, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
-    ) -> list[Outcome]:
-        """Load, decide, commit. ``decide`` is pure and quick, and may be called in another thread.
+    ) -> Awaitable[list[Outcome]]:
+        """Load, decide, commit. ``decide`` is pure and quick, and may be called in another thread, and again.
 
         An embedded store does all of it under its one writer's lock, so that nothing is ever STALE there.
         """
+        return self._load_decide_commit(wanted, decide)
+
+    async def _load_decide_commit(
+        self, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
+    ) -> list[Outcome]:
         return await self.commit(decide(await self.load(wanted)))
 
     # One session. Every answer holds the record and the clock of the same snapshot; without a record nothing else.

@@ -7,13 +7,14 @@ The format is one JSON object a line: ``source``, ``licence``, ``session_id``, `
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from satchel.access import Access
+from satchel.access import Access, request
 from satchel.domain.clock import DAY, parse_rfc3339, rfc3339
+from satchel.domain.decisions.decision import replay_of
 from satchel.domain.decisions.imports import OVERTAKEN, WriteChunk
 from satchel.domain.decisions.messages import check_message_right
 from satchel.domain.edit import OPERATOR, Edit, with_sweep
@@ -27,7 +28,7 @@ from satchel.domain.record import Origin, SessionRecord, SessionStatus
 from satchel.domain.replay import Replay
 from satchel.domain.rights import require
 from satchel.domain.run import RunError
-from satchel.domain.state import Clock, Effect
+from satchel.domain.state import Clock, Effect, SessionState, Want
 from satchel.errors import InvalidInput, SatchelError, StoreBusy
 from satchel.store import EventPage
 
@@ -406,8 +407,8 @@ def _own(access: Access, conversation: _Conversation, header: _Header) -> Iterab
 
 async def fork(
     access: Access, session_id: str, *, up_to: int | None, title: str | None, idempotency_key: str | None
-) -> str:
-    """The new session's id."""
+) -> tuple[str, bool]:
+    """The new session's id, and whether this call was answered before."""
     ref = access.ref(session_id)
     store = access.store
 
@@ -421,9 +422,12 @@ async def fork(
     else:
         new_id = encode_id("sess_", os.urandom(RANDOM_BYTES))
     new_ref = SessionRef(ref.tenant_id, new_id)
+    wanted = request("fork_session", *ref, up_to, title)
+    loaded = await store.load({new_ref: Want(keys=(key["key"],))})
+    replay = replay_of(_readable(loaded.sessions[new_ref]).keys, key["key"], wanted)
     found = await store.snapshot(new_ref, working_memory=False, metadata=False)
     if found.record is not None and not found.record.hidden:
-        return new_id
+        return new_id, replay is not None
     last = source.last_seq
     if found.record is not None and found.record.origin is not None:
         last = found.record.origin.seq  # goes on where a former call stopped
@@ -443,14 +447,21 @@ async def fork(
         policy=source.policy,
         origin=Origin(session_id=session_id, seq=last),
     )
-    writer = _Writer(access, blank, metadata=snapshot.metadata, written=found.record, clock=found.clock)
+    first = {**key, "fingerprint": wanted}
+    writer = _Writer(access, blank, metadata=snapshot.metadata, written=found.record, clock=found.clock, first=first)
     async for event in _log(access, ref, last):
         await writer.add(event)
     waiting = await _waiting_inputs(access, ref, source) if last == source.last_seq else {}
     record = await writer.finish(
         waiting={run_id: bytes(text) for run_id, text in waiting.items()}, title=blank.title, active=True
     )
-    return record.session_id
+    return record.session_id, False
+
+
+def _readable(state: SessionState | SatchelError) -> SessionState:
+    if isinstance(state, SatchelError):
+        raise state
+    return state
 
 
 async def _whole_pairs(access: Access, ref: SessionRef, up_to: int, last: int) -> int:
@@ -495,8 +506,11 @@ class _Writer:
         metadata: bytes,
         written: SessionRecord | None,
         clock: Clock,
+        first: Mapping[str, Any] | None = None,
     ) -> None:
+        """``first``: the key and fingerprint that the first chunk is written under, if the caller has one."""
         self._access = access
+        self._first = first
         self._blank = blank
         self._metadata = metadata
         self._clock = clock
@@ -536,7 +550,7 @@ class _Writer:
         decision = WriteChunk(
             ref=record.ref,
             principal=self._access.principal,
-            **self._access.key(None),
+            **(self._access.key(None) if self._first is None or self._done > 0 else self._first),
             start=self._done,
             chunk=chunk,
             bytes_written=self._bytes,

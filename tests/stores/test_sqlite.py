@@ -14,7 +14,7 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -437,18 +437,18 @@ async def test_opening_waits_for_whoever_has_the_file(path: Path) -> None:
 async def test_a_store_that_is_not_open_says_so(path: Path) -> None:
     store = SqliteStore(path)
     for _ in range(2):
-        calls: list[Awaitable[object]] = [
-            store.load({}),
-            store.commit([]),
-            store.transact({}, lambda _: []),
-            store.snapshot(ADA),
-            store.wait(ADA, 0, 1),
-            store.erase(ADA, 1),
-            store.due("sweep", limit=1),
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: store.load({}),
+            lambda: store.commit([]),
+            lambda: store.transact({}, lambda _: []),
+            lambda: store.snapshot(ADA),
+            lambda: store.wait(ADA, 0, 1),
+            lambda: store.erase(ADA, 1),
+            lambda: store.due("sweep", limit=1),
         ]
         for call in calls:
             with pytest.raises(StoreMisused):
-                await call
+                await call()
         await store.open()
         await store.open()
         await store.close()

@@ -41,7 +41,7 @@ def export_sessions(
 async def _export(chosen: tuple[str, ...], where: flags.Where, name: str, *, json: bool) -> None:
     async with opened(where) as (sessions, _):
         ids = list(dict.fromkeys(chosen)) or await _all_ids(sessions)
-        with _sink(name) as sink, bar("exporting", total=len(ids)) as progress:
+        with _sink(name) as sink, bar("exporting", total=len(ids), beside_data=name == files.STDIO) as progress:
             written = 0
             for done, session_id in enumerate(ids, start=1):
                 written += await _export_one(sessions, session_id, sink, must_exist=bool(chosen))

@@ -107,6 +107,7 @@ async def _reports(sessions: SessionManager, lines: files.Lines, name: str) -> A
 def _print_report(one: Imported, name: str, paper: Console | None) -> None:
     if paper is None:
         output.write_json({"file": name} | msgspec.to_builtins(one))
+        output.flush()
         return
     holds = f"{sentences.count(one.messages, 'message'):>14}"
     paper.print(f"{one.result:<8}  {one.session_id}  {holds}  {one_line(one.external_id)}", soft_wrap=True)

@@ -35,9 +35,10 @@ class Bar:
 
 
 @contextmanager
-def bar(what: str, *, total: int | None, in_bytes: bool = False) -> Iterator[Bar]:
-    """``total`` None: nobody knows how far it is."""
-    if not is_terminal(sys.stderr):
+def bar(what: str, *, total: int | None, in_bytes: bool = False, beside_data: bool = False) -> Iterator[Bar]:
+    """``total`` None: nobody knows how far it is. ``beside_data``: raw data goes to stdout meanwhile; on the same terminal
+    it is progress enough, and a bar would tear it."""
+    if not is_terminal(sys.stderr) or (beside_data and is_terminal(sys.stdout)):
         yield Bar()
         return
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -83,11 +83,12 @@ def outcome(call: ToolCall) -> str:
 def happened(event: Event) -> str:
     """An event's body in a few words."""
     body = event.data
+    if event.kind == "message":
+        is_chat = isinstance(body, Mapping) and "role" in body
+        return f"{as_text(body['role'])}: {said(body)}" if is_chat else f"{event.format}: {as_text(body)}"
     if not isinstance(body, Mapping):
         return as_text(body)
     match event.kind:
-        case "message":
-            return f"{as_text(body.get('role')) or event.format}: {said(body) if 'role' in body else as_text(body)}"
         case "tool_call_started" | "tool_call_recorded":
             ended = f" {body['status']}: {_ended(body)}" if "status" in body else ""
             return called(as_text(body.get("tool")), body.get("arguments")) + ended

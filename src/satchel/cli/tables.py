@@ -98,7 +98,9 @@ def print_session(console: Console, session: Session, messages: Sequence[Message
         _print_calls(console, session.tool_history)
     if messages:
         _heading(console, "Messages", _shown(len(messages), session.message_count))
-        for message in messages:
+        for number, message in enumerate(messages):
+            if number:
+                console.print()
             _print_message(console, message)
 
 
@@ -125,12 +127,16 @@ def _print_facts(console: Console, session: Session) -> None:
 
 def _facts(session: Session) -> list[tuple[str, str]]:
     origin = session.forked_from
-    totals = (
-        sentences.count(session.message_count, "message"),
-        sentences.count(session.tool_call_count, "tool call"),
-        sentences.count(session.run_count, "run"),
-        sentences.count(session.usage.total_tokens, "token"),
-    )
+    totals = [
+        sentences.count(number, what)
+        for number, what in (
+            (session.message_count, "message"),
+            (session.tool_call_count, "tool call"),
+            (session.run_count, "run"),
+            (session.usage.total_tokens, "token"),
+        )
+        if number or what == "message"
+    ]
     history = [
         f"{one.to} {sentences.moment(one.at)} by {one.actor}" + (f" ({one.reason})" if one.reason else "")
         for one in session.lifecycle[-3:]

@@ -145,6 +145,8 @@ def _depth(data: bytes) -> int:
 
 def walk(value: object, *, field: str, limits: Limits = DEFAULT_LIMITS) -> None:
     """Refuse what JSON text cannot hold, or may not: types, NaN, surrogates, depth, number of values."""
+    if type(value) is dict and len(value) < limits.nodes and _is_plain(value):
+        return
     nodes = 0
     # Each entry: the value, its depth, and its place as a chain of (parent place, key).
     stack: list[tuple[object, int, Any]] = [(value, 1, None)]
@@ -180,6 +182,14 @@ def walk(value: object, *, field: str, limits: Limits = DEFAULT_LIMITS) -> None:
             raise LimitExceeded(
                 field=field, size=nodes + len(stack), limit=limits.nodes, setting="limits.nodes", unit="values"
             )
+
+
+def _is_plain(value: dict[Any, Any]) -> bool:
+    """One level of ASCII texts, which is what most messages are: nothing in it can be wrong."""
+    for key, inner in value.items():
+        if type(key) is not str or type(inner) is not str or not (key.isascii() and inner.isascii()):
+            return False
+    return True
 
 
 def _too_deep(field: str, depth: int, limits: Limits) -> LimitExceeded:

@@ -174,9 +174,9 @@ def admit_message(
 
 
 def _checked_chat(data: Mapping[str, Any], field: str) -> tuple[str, tuple[str, ...], str | None]:
-    for key in data:
-        if key in OWN_KEYS:
-            raise InvalidInput("is one of Satchel's own fields", field=field, pointer=f"/{key}")
+    if not OWN_KEYS.isdisjoint(data):
+        key = next(key for key in data if key in OWN_KEYS)
+        raise InvalidInput("is one of Satchel's own fields", field=field, pointer=f"/{key}")
     role = data.get("role")
     if type(role) is not str or role not in ROLES:
         said = "is missing" if role is None else "is unknown" if type(role) is str else f"must not be {kind_of(role)}"

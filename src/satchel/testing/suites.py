@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from satchel.testing.context import ContextSuite
+from satchel.testing.follow import FollowSuite
+from satchel.testing.idempotency import IdempotencySuite
 from satchel.testing.lifecycle import LifecycleSuite
+from satchel.testing.listing import ListingSuite
 from satchel.testing.memory import MemorySuite
 from satchel.testing.messages import LabelSuite, LimitSuite, MessageSuite
+from satchel.testing.ownership import OwnershipSuite
 from satchel.testing.runs import RunSuite
 from satchel.testing.suite import StoreFactory, StoreSuite
 from satchel.testing.tool_calls import ToolCallSuite
+from satchel.testing.transfer import TransferSuite
 from satchel.testing.versions import VersionSuite
 
 SUITES: tuple[type[StoreSuite], ...] = (
@@ -21,6 +27,12 @@ SUITES: tuple[type[StoreSuite], ...] = (
     MemorySuite,
     ToolCallSuite,
     RunSuite,
+    IdempotencySuite,
+    OwnershipSuite,
+    ListingSuite,
+    FollowSuite,
+    TransferSuite,
+    ContextSuite,
 )
 
 

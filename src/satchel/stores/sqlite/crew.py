@@ -35,11 +35,14 @@ class Crew(Generic[R]):
         for thread in self._threads:
             thread.start()
 
-    async def run(self, work: Callable[[R], T]) -> T:
+    def submit(self, work: Callable[[R], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._jobs.put((work, loop, future))
-        return await future
+        return future
+
+    async def run(self, work: Callable[[R], T]) -> T:
+        return await self.submit(work)
 
     async def close(self) -> None:
         """After what was handed in."""

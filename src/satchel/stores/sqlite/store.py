@@ -130,10 +130,10 @@ class SqliteStore(Store):
     async def commit(self, changes: Sequence[Change]) -> list[Outcome]:
         return await self._live().writer.run(lambda writer: writer.commit(changes))
 
-    async def transact(
+    def transact(
         self, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
-    ) -> list[Outcome]:
-        return await self._live().writer.run(lambda writer: writer.transact(wanted, decide))
+    ) -> asyncio.Future[list[Outcome]]:
+        return self._live().writer.submit(lambda writer: writer.transact(wanted, decide))
 
     # One session
 

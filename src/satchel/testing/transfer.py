@@ -1,0 +1,379 @@
+"""Sessions on the move: fork, export, import."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from satchel.domain.clock import DAY
+from satchel.domain.ids import SessionRef
+from satchel.domain.principal import Principal
+from satchel.errors import InvalidInput, NotAllowed, OutcomeUnknown, SatchelError, SessionNotFound, StoreUnavailable
+from satchel.store import Change, Outcome
+from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, AGENT, BOB, OPERATOR, Stage, asking, lasting, said
+from satchel.testing.suite import StoreSuite
+from satchel.testing.wrappers import StoreWrapper, UnknownStore
+from satchel.transfer import Imported
+
+AS_ADA = Principal.operator(tenant_id="acme", acting_for="ada")
+ELSEWHERE = Principal.operator(tenant_id="umbrella", acting_for="eve")
+
+
+async def exported(stage: Stage, who: Principal, *session_ids: str) -> bytes:
+    return b"".join([piece async for piece in stage.sessions(who).export_sessions(session_ids)])
+
+
+async def imported(stage: Stage, who: Principal, lines: Iterable[bytes | str], **options: Any) -> list[Imported]:
+    return [one async for one in stage.sessions(who).import_sessions(lines, **options)]
+
+
+def conversation(name: str, *messages: Mapping[str, Any] | bytes, **more: Any) -> bytes:
+    """One line with the five keys."""
+    bodies = [msgspec.Raw(one) if isinstance(one, bytes) else dict(one) for one in messages]
+    keys = {"source": "s", "licence": "l", "session_id": name, "messages": bodies, "meta": {"k": 1}}
+    return msgspec.json.encode(keys | more)
+
+
+def without_ids(line: bytes) -> Any:
+    """An exported line, less what an import gives anew."""
+    shown = json.loads(line)
+    for name in ("session_id", "external_id", "user_id"):
+        shown["satchel"].pop(name)
+    shown.pop("session_id")
+    return shown
+
+
+class FailingStore(StoreWrapper):
+    """Goes away after ``good`` commits."""
+
+    good = 0
+
+    async def commit(self, changes: Any) -> list[Outcome]:
+        if self.good <= 0:
+            raise StoreUnavailable("the cable was pulled")
+        self.good -= 1
+        kept: list[Change] = list(changes)
+        return await self.inner.commit(kept)
+
+
+class TransferSuite(StoreSuite):
+    async def busy_session(self, stage: Stage) -> str:
+        """A session with something of everything."""
+        sid = await stage.session(title="first title", metadata={"k": [1.50, "修"]}, external_id="chat-1")
+        agent, runs = stage.sessions(ADAS_AGENT), stage.runs()
+        await stage.sessions(AGENT).append_message(sid, said("be brief", "system"))
+        await agent.append_message(sid, b'{ "role": "user", "content": "NUL \\u0000 \xf0\x9f\x98\x80", "n": 1.50 }')
+        await agent.append_message(sid, b"[1.50]", format="adk.event", metadata={"by": "adk"})
+        stage.clock.pass_time(1)
+        _, attempt = await stage.started_run(sid, goal="g", input="go", agent="coding", metadata={"m": 1})
+        await agent.append_message(sid, asking("c1", "c2"), attempt=attempt)
+        call = await agent.start_tool_call(sid, "t", {"a": 1.0}, tool_call_id="c1", attempt=attempt)
+        await agent.finish_tool_call(sid, call.seq, result={"rows": 1}, attempt=attempt)
+        await agent.append_tool_history(sid, {"tool": "t", "tool_call_id": "c2", "error": "x"}, attempt=attempt)
+        await agent.append_tool_history(sid, {"tool": "t", "arguments": {"a": 1}, "result": None}, attempt=attempt)
+        await agent.update_working_memory(sid, {"set": {"goal": "g", "notes": {"n": 1}}}, attempt=attempt)
+        await runs.add_step(sid, attempt, "gpt", input_tokens=3)
+        stage.clock.step_wall(-50)
+        await runs.complete_run(sid, attempt)
+        await agent.retract_message(sid, 2)
+        await agent.update_session(sid, title="second title", metadata={"l": 2})
+        await agent.close_session(sid, reason="lunch")
+        await agent.restore_session(sid)
+        await agent.append_message(sid, said("half", "assistant"), status="interrupted")
+        return sid
+
+    # -- export and import
+
+    async def test_export_and_import_are_an_exact_round_trip(self, stage: Stage) -> None:
+        sid = await self.busy_session(stage)
+        line = await exported(stage, ADA, sid)
+        stage.clock.pass_time(500)
+        (report,) = await imported(stage, ELSEWHERE, [line])
+        assert (report.result, report.line, report.external_id) == ("imported", 1, "chat-1")
+        again = await exported(stage, ELSEWHERE, report.session_id)
+        assert without_ids(again) == without_ids(line)
+        here, there = await stage.log(sid), await stage.log(report.session_id, "umbrella")
+        assert there == here
+        (twice,) = await imported(stage, Principal.operator(tenant_id="third", acting_for="x"), [again])
+        assert await stage.log(twice.session_id, "third") == here
+        old, new = await stage.record(sid), await stage.record(report.session_id, "umbrella")
+        for name in (
+            "version",
+            "last_seq",
+            "created_at",
+            "updated_at",
+            "title",
+            "lifecycle",
+            "usage",
+            "changed",
+            "asked",
+        ):
+            assert getattr(new, name) == getattr(old, name), name
+        assert (new.messages, new.tool_calls, new.runs, new.retracted) == (old.messages, old.tool_calls, old.runs, 1)
+        copied = stage.sessions(ELSEWHERE)
+        assert await copied.get_working_memory(report.session_id) == await stage.sessions().get_working_memory(sid)
+        calls = (await stage.sessions().tool_history(sid)).items
+        assert (await copied.tool_history(report.session_id)).items == calls
+
+    async def test_a_session_without_events_keeps_its_times(self, stage: Stage) -> None:
+        sid = await stage.session(title="t", metadata={"k": 1})
+        line = await exported(stage, ADA, sid)
+        stage.clock.pass_time(500)
+        (report,) = await imported(stage, ELSEWHERE, [line])
+        old, new = await stage.record(sid), await stage.record(report.session_id, "umbrella")
+        assert (new.created_at, new.updated_at, new.version) == (old.created_at, old.updated_at, 0)
+        assert (await stage.sessions(ELSEWHERE).get_session(report.session_id)).metadata == {"k": 1}
+
+    async def test_the_format_is_the_five_keys_and_what_they_lack(self, stage: Stage) -> None:
+        messages = (b'{"role":"user","content":"a"}', b'{ "role" : "assistant", "content" : null, "x" : 1.50 }')
+        (report,) = await imported(stage, AS_ADA, [conversation("theirs", *messages)])
+        line = await exported(stage, ADA, report.session_id)
+        shown = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+        assert list(shown) == ["source", "licence", "session_id", "messages", "meta", "satchel"]
+        assert json.loads(shown["session_id"]) == "theirs"
+        assert bytes(shown["messages"]) == b"[" + b",".join(messages) + b"]"
+        assert (bytes(shown["source"]), bytes(shown["licence"]), bytes(shown["meta"])) == (b'"s"', b'"l"', b'{"k":1}')
+        assert json.loads(shown["satchel"])["session_id"] == report.session_id
+        assert (await stage.sessions().get_session(report.session_id)).external_id == "theirs"
+
+    async def test_the_same_import_again_leaves_out_what_is_there(self, stage: Stage) -> None:
+        lines = [conversation("one", said("a")), b"", conversation("two", said("b"), said("c"))]
+        first = await imported(stage, AS_ADA, lines)
+        again = await imported(stage, AS_ADA, lines)
+        assert [(one.result, one.line, one.messages) for one in first] == [("imported", 1, 1), ("imported", 3, 2)]
+        assert [one.result for one in again] == ["exists", "exists"]
+        assert [one.session_id for one in again] == [one.session_id for one in first]
+        await stage.sessions().delete_session(first[0].session_id)
+        (anew, _) = await imported(stage, AS_ADA, lines)
+        assert anew.result == "imported"
+        assert anew.session_id != first[0].session_id
+
+    async def test_open_work_arrives_ended_and_leases_do_not_travel(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent, runs = stage.sessions(ADAS_AGENT), stage.runs()
+        _, attempt = await stage.started_run(sid, input="one")
+        await runs.add_run(sid, input="two", on_busy="queue")
+        await runs.add_run(sid, input="three", on_busy="cancel")
+        await agent.start_tool_call(sid, "t", attempt=attempt)
+        await agent.start_tool_call(sid, "t")
+        await agent.append_message(sid, said("x"), idempotency_key="key-1")
+        line = await exported(stage, ADA, sid)
+        (report,) = await imported(stage, ELSEWHERE, [line])
+        copied = stage.sessions(ELSEWHERE)
+        shown = await copied.get_session(report.session_id)
+        assert [(run.status, run.stop_reason) for run in shown.runs] == [("FAILED", "moved")] * 3
+        assert [call.status for call in shown.tool_history] == ["unknown", "unknown"]
+        assert (shown.active_run_id, shown.queued_run_ids) == (None, ())
+        told = {(message.content, message.status) for message in shown.messages}
+        assert told == {("one", "complete"), ("x", "complete"), ("two", "unanswered"), ("three", "unanswered")}
+        fresh = await copied.append_message(report.session_id, said("x"), idempotency_key="key-1")
+        assert fresh.replayed is False
+
+    async def test_expiry_counts_from_the_import(self, stage: Stage) -> None:
+        sid = await stage.session(policy=lasting(idle=60))
+        line = await exported(stage, ADA, sid)
+        stage.clock.pass_time(1_000)
+        (report,) = await imported(stage, ELSEWHERE, [line])
+        assert (await stage.sessions(ELSEWHERE).get_session(report.session_id)).status == "ACTIVE"
+        stage.clock.pass_time(60)
+        assert (await stage.sessions(ELSEWHERE).get_session(report.session_id)).status == "EXPIRED"
+
+    async def test_an_interrupted_import_is_hidden_until_whole_and_goes_on(self, stage: Stage) -> None:
+        line = conversation("long", *(said(str(n)) for n in range(950)))
+        failing = FailingStore(stage.store)
+        failing.good = 2
+        with pytest.raises(StoreUnavailable):
+            await imported(Stage(failing, stage.clock), AS_ADA, [line])
+        assert len(await stage.sessions().list_sessions()) == 0
+        sid = await self.hidden_id(stage)
+        assert (await stage.record(sid)).last_seq == 400
+        for read in (stage.sessions().get_session(sid), stage.sessions(ADMIN).messages(sid)):
+            with pytest.raises(SessionNotFound):
+                await read
+        with pytest.raises(SessionNotFound):
+            await stage.sessions(AGENT).append_message(sid, said("x"))
+        (report,) = await imported(stage, AS_ADA, [line])
+        assert (report.session_id, report.result, report.messages) == (sid, "imported", 950)
+        log = await stage.log(sid)
+        assert [event.data["content"] for event in log] == [str(n) for n in range(950)]
+
+    async def hidden_id(self, stage: Stage) -> str:
+        stage.clock.step_wall(DAY / 1_000_000)
+        (ref,) = await stage.store.due("sweep", limit=10)
+        stage.clock.step_wall(-DAY / 1_000_000)
+        return ref.session_id
+
+    async def test_what_an_import_left_for_a_day_is_removed_by_the_sweeper(self, stage: Stage) -> None:
+        failing = FailingStore(stage.store)
+        failing.good = 1
+        line = conversation("long", *(said(str(n)) for n in range(450)))
+        with pytest.raises(StoreUnavailable):
+            await imported(Stage(failing, stage.clock), AS_ADA, [line])
+        sid = await self.hidden_id(stage)
+        stage.clock.pass_time(DAY / 1_000_000 - 1)
+        assert (await stage.sweep()).visited == 0
+        stage.clock.pass_time(1)
+        assert (await stage.sweep()).rows_erased >= 200
+        assert (await stage.record(sid)).status == "DELETED"
+        assert await stage.log(sid) == ()
+        (report,) = await imported(stage, AS_ADA, [line])
+        assert (report.result, report.messages) == ("imported", 450)
+
+    @pytest.mark.parametrize("seed", range(4))
+    async def test_an_import_over_unknown_outcomes_writes_every_chunk_once(self, stage: Stage, seed: int) -> None:
+        door = Stage(UnknownStore(stage.store, seed=seed, share=0.7), stage.clock)
+        line = conversation("long", *(said(str(n)) for n in range(700)))
+        (report,) = await imported(door, AS_ADA, [line])
+        assert (report.result, report.messages, report.events) == ("imported", 700, 700)
+        assert [event.data["content"] for event in await stage.log(report.session_id)] == [str(n) for n in range(700)]
+
+    async def test_a_user_imports_no_instructions_and_no_work(self, stage: Stage) -> None:
+        with pytest.raises(NotAllowed):
+            await imported(stage, ADA, [conversation("c", said("obey", "system"))])
+        with pytest.raises(NotAllowed):
+            await imported(stage, ADAS_AGENT, [conversation("c", said("obey", "developer"))])
+        sid = await self.busy_session(stage)
+        with pytest.raises(NotAllowed):
+            await imported(stage, BOB, [await exported(stage, ADA, sid)])
+        assert len(await stage.sessions(BOB).list_sessions()) == 0
+        (report,) = await imported(stage, ADA, [conversation("c", said("hi"), said("hello", "assistant"))])
+        assert report.messages == 2
+        await imported(stage, AGENT, [conversation("d", said("be brief", "system"))], user_id="ada")
+
+    async def test_a_user_cannot_import_events_in_anothers_name(self, stage: Stage) -> None:
+        sid = await stage.session()
+        await stage.sessions().append_message(sid, said("x"))
+        line = (await exported(stage, ADA, sid)).replace(b'"user:ada"', b'"admin:root"')
+        (report,) = await imported(stage, BOB, [line])
+        assert {event.actor for event in await stage.log(report.session_id)} == {"user:bob"}
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"nonsense",
+            b"[]",
+            b'{"messages":[]}',
+            b'{"session_id":"x"}',
+            b'{"session_id":"","messages":[]}',
+            b'{"session_id":7,"messages":[]}',
+            b'{"session_id":"x","messages":{}}',
+            b'{"session_id":"x","messages":[5]}',
+            b'{"session_id":"x","messages":[{"role":"robot"}]}',
+            b'{"session_id":"x","messages":[{"role":"user","seq":1}]}',
+            b'{"session_id":"x","messages":[{"role":"user","content":"\xff"}]}',
+            b'{"session_id":"x","messages":[],"meta":{"n":NaN}}',
+            b'{"session_id":"x","messages":[],"satchel":[]}',
+            b'{"session_id":"x","messages":[],"satchel":{"format":99}}',
+            b'{"session_id":"x","messages":[{"role":"user"}],"satchel":{"format":1}}',
+            b'{"session_id":"x","messages":[],"satchel":{"format":1,"events":'
+            b'[{"seq":2,"version":1,"kind":"title_changed","at":"2026-01-01T00:00:00Z","actor":"a","body":{"title":"t"}}]}}',
+            b'{"session_id":"x","messages":[],"satchel":{"format":1,"events":'
+            b'[{"seq":1,"version":1,"kind":"session_deleted","at":"2026-01-01T00:00:00Z","actor":"a","body":{}}]}}',
+            b'{"session_id":"x","messages":[],"satchel":{"format":1,"events":'
+            b'[{"seq":1,"version":1,"kind":"title_changed","at":"yesterday","actor":"a","body":{"title":"t"}}]}}',
+            b'{"session_id":"x","messages":[],"satchel":{"format":1,"events":'
+            b'[{"seq":1,"version":1,"kind":"tool_call_finished","at":"2026-01-01T00:00:00Z","actor":"a","body":{}}]}}',
+            b'{"session_id":"x","messages":[],"satchel":{"format":1,"events":'
+            b'[{"seq":1,"version":1,"kind":"run_started","at":"2026-01-01T00:00:00Z","actor":"a","body":{}}]}}',
+        ],
+        ids=range(20),
+    )
+    async def test_a_wrong_line_is_named_and_shows_no_session(self, stage: Stage, line: bytes) -> None:
+        good = conversation("good", said("x"))
+        with pytest.raises(InvalidInput, match="line 2"):
+            await imported(stage, AS_ADA, [good, line])
+        assert [one.external_id for one in await stage.sessions().list_sessions()] == ["good"]
+
+    async def test_export_without_ids_is_what_the_list_shows(self, stage: Stage) -> None:
+        for n in range(5):
+            await stage.session(title="even" if n % 2 == 0 else "odd")
+            await stage.session(BOB)
+        pieces = [piece async for piece in stage.sessions().export_sessions(title="even", limit=2)]
+        assert [json.loads(line)["satchel"]["title"] for line in b"".join(pieces).splitlines()] == ["even"] * 3
+
+    # -- fork
+
+    async def test_a_fork_begins_as_a_copy_and_goes_its_own_way(self, stage: Stage) -> None:
+        sid = await self.busy_session(stage)
+        before = await stage.log(sid)
+        fork = await stage.sessions().fork_session(sid)
+        assert await stage.log(fork.session_id) == before
+        assert fork.forked_from is not None
+        assert (fork.forked_from.session_id, fork.forked_from.seq) == (sid, len(before))
+        assert (fork.user_id, fork.external_id, fork.title, fork.status) == ("ada", None, "second title", "ACTIVE")
+        await stage.sessions().append_message(fork.session_id, said("only here"))
+        assert await stage.log(sid) == before
+
+    async def test_a_fork_holds_pairs_whole(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent = stage.sessions(ADAS_AGENT)
+        await agent.append_message(sid, said("go"))  # 1
+        await agent.append_message(sid, asking("c1", "c2"))  # 2
+        await agent.append_message(sid, said("b", "tool", tool_call_id="c2"))  # 3
+        await agent.append_message(sid, said("a", "tool", tool_call_id="c1"))  # 4
+        await agent.append_message(sid, asking("c1"))  # 5: the same label again, never answered
+        await agent.append_message(sid, said("so"))  # 6
+        for up_to, last in ((0, 0), (1, 1), (2, 1), (3, 1), (4, 4), (5, 5), (6, 6), (99, 6)):
+            fork = await agent.fork_session(sid, up_to=up_to)
+            assert (await stage.record(fork.session_id)).last_seq == last, up_to
+
+    async def test_a_fork_of_a_closed_session_is_open_and_says_why(self, stage: Stage) -> None:
+        sid = await stage.session(title="old")
+        await stage.sessions().rename_session(sid, "renamed")
+        await stage.sessions().close_session(sid)
+        fork = await stage.sessions().fork_session(sid, title="mine")
+        assert (fork.status, fork.title, fork.closed_at) == ("ACTIVE", "mine", None)
+        line = await exported(stage, ADA, fork.session_id)
+        (report,) = await imported(stage, ELSEWHERE, [line])
+        copy = await stage.sessions(ELSEWHERE).get_session(report.session_id)
+        assert (copy.status, copy.title) == ("ACTIVE", "mine")
+        assert [one.to for one in copy.lifecycle] == ["CLOSED", "ACTIVE"]
+
+    async def test_open_work_of_a_forked_session_goes_on_there_and_ends_here(self, stage: Stage) -> None:
+        sid = await stage.session()
+        _, attempt = await stage.started_run(sid, input="one")
+        call = await stage.sessions(ADAS_AGENT).start_tool_call(sid, "t", attempt=attempt)
+        fork = await stage.sessions().fork_session(sid)
+        assert [run.status for run in fork.runs] == ["FAILED"]
+        assert [one.status for one in fork.tool_history] == ["unknown"]
+        await stage.sessions(ADAS_AGENT).finish_tool_call(sid, call.seq, result="x", attempt=attempt)
+        await stage.runs().complete_run(sid, attempt)
+
+    async def test_an_interrupted_fork_is_hidden_and_goes_on_under_its_key(self, stage: Stage) -> None:
+        (report,) = await imported(stage, AS_ADA, [conversation("long", *(said(str(n)) for n in range(700)))])
+        failing = FailingStore(stage.store)
+        failing.good = 1
+        with pytest.raises((StoreUnavailable, OutcomeUnknown)):
+            await Stage(failing, stage.clock).sessions().fork_session(report.session_id, idempotency_key="key-1")
+        assert len(await stage.sessions().list_sessions()) == 1
+        await stage.sessions().append_message(report.session_id, said("after the fork was asked for"))
+        fork = await stage.sessions().fork_session(report.session_id, idempotency_key="key-1")
+        assert (fork.last_seq, fork.message_count) == (700, 700)
+
+    async def test_nothing_of_a_hidden_session_is_swept_while_it_grows(self, stage: Stage) -> None:
+        failing = FailingStore(stage.store)
+        failing.good = 1
+        line = conversation("long", *(said(str(n)) for n in range(450)))
+        with pytest.raises(SatchelError):
+            await imported(Stage(failing, stage.clock), AS_ADA, [line])
+        stage.clock.pass_time(DAY / 1_000_000 - 10)
+        failing.good = 1
+        with pytest.raises(SatchelError):
+            await imported(Stage(failing, stage.clock), AS_ADA, [line])
+        stage.clock.pass_time(60)
+        assert (await stage.sweep()).visited == 0
+        (report,) = await imported(stage, AS_ADA, [line])
+        assert report.messages == 450
+        snapshot = await stage.store.snapshot(SessionRef("acme", report.session_id))
+        assert snapshot.record is not None
+        assert snapshot.record.hidden is False
+
+    async def test_the_operator_imports_for_the_user_it_names(self, stage: Stage) -> None:
+        (report,) = await imported(stage, OPERATOR, [conversation("c", said("x"))], user_id="ada")
+        assert (await stage.sessions(ADA).get_session(report.session_id)).user_id == "ada"
+        with pytest.raises(InvalidInput):
+            await imported(stage, OPERATOR, [conversation("c", said("x"))])
