@@ -35,13 +35,13 @@ def groups(*, quick: bool) -> dict[str, Group]:
         return [await lone_writer(seconds=5 if quick else 15)]
 
     async def long() -> list[Figure]:
-        return await long_sessions(rounds=rounds, calls=10 if quick else 30)
+        return await long_sessions(rounds=rounds, calls=30 if quick else 60)
 
     async def size() -> list[Figure]:
         return [await file_size()]
 
     async def listed() -> list[Figure]:
-        return [await lists(rounds=rounds, calls=10 if quick else 30)]
+        return [await lists(rounds=rounds, calls=30 if quick else 60)]
 
     async def processes() -> list[Figure]:
         return [import_time(rounds=rounds), import_memory()]

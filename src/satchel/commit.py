@@ -48,13 +48,13 @@ class Committed(msgspec.Struct, Generic[V], frozen=True):
 class _Waiting:
     """One decision on its way."""
 
-    __slots__ = ("decision", "entered", "future", "outcome_unknown")
+    __slots__ = ("decision", "entered", "future", "unsettled")
 
     def __init__(self, decision: Decision[Any], future: asyncio.Future[Any]) -> None:
         self.decision = decision
         self.future = future
         self.entered = time.monotonic()
-        self.outcome_unknown = False
+        self.unsettled: list[Answer] = []  # what may have been committed for it: the store could not tell
 
     def answer(self, result: Committed[Any] | BaseException) -> None:
         if self.future.done():  # its caller went away
@@ -100,11 +100,11 @@ class _Fold:
     def decide_all(self, clock: Clock) -> None:
         for waiting in self.waiting:
             try:
-                self.results.append(self._decide(waiting.decision, clock))
+                self.results.append(self._decide(waiting.decision, waiting.unsettled, clock))
             except Exception as refusal:  # noqa: BLE001  # also a fault of ours: it is this caller's alone
                 self.results.append(refusal)
 
-    def _decide(self, decision: Decision[Any], clock: Clock) -> Committed[Any]:
+    def _decide(self, decision: Decision[Any], unsettled: Sequence[Answer], clock: Clock) -> Committed[Any]:
         state = self.state
         record = state.record
         if record is not None and not record.hidden and may_see(decision.principal, record):
@@ -121,8 +121,7 @@ class _Fold:
             return Committed(decision.view(state, decided.answer, replayed=False), decided.answer, False)
         if not decided.replayed and decision.caller_key and state.existing.status != "DELETED":
             self._remember(decision, decided.answer)
-        # A key that was drawn for this call alone found this very call: its outcome had been unknown.
-        replayed = decided.replayed and decision.caller_key
+        replayed = decided.replayed and decided.answer not in unsettled  # or this very call finds itself
         view = decision.view(state, decided.answer, replayed=replayed)
         return Committed(view, decided.answer, replayed)
 
@@ -152,6 +151,12 @@ class _Fold:
         self.state.keys[decision.key] = record
         self.idempotency.append(record)
         self.written = True
+
+    def note_unsettled(self) -> None:
+        """The store could not tell whether the change was applied: its answers may be found again as replays."""
+        for waiting, result in zip(self.waiting, self.results, strict=True):
+            if isinstance(result, Committed) and not result.replayed:
+                waiting.unsettled.append(result.answer)
 
     def change(self, ref: SessionRef) -> Change:
         record = self.state.existing
@@ -208,7 +213,9 @@ class _Batch:
             elif outcome is Outcome.REJECTED:
                 _fail(fold.waiting, StoreCorrupt(f"session {ref.session_id}, or what was to be written to it,"))
             else:
-                kept = _still_patient(fold.waiting, unknown=outcome is Outcome.UNKNOWN)
+                if outcome is Outcome.UNKNOWN:
+                    fold.note_unsettled()
+                kept = _still_patient(fold.waiting)
                 if kept:
                     again.append((ref, kept))
         for ref, error in self._unreadable.items():
@@ -220,11 +227,10 @@ class _Batch:
             _fail(waiting, error)
 
 
-def _still_patient(waiting: list[_Waiting], *, unknown: bool) -> list[_Waiting]:
+def _still_patient(waiting: list[_Waiting]) -> list[_Waiting]:
     now = time.monotonic()
     kept: list[_Waiting] = []
     for one in waiting:
-        one.outcome_unknown |= unknown
         if now - one.entered > PATIENCE:
             _fail([one], StoreBusy())
         else:
@@ -339,8 +345,8 @@ def _want(waiting: list[_Waiting]) -> Want:
 def _fail(waiting: list[_Waiting], error: BaseException) -> None:
     """Refuse all; those whose earlier attempt may have landed are told so, when the store will not say."""
     for one in waiting:
-        unsettled = one.outcome_unknown and isinstance(error, (StoreUnavailable, StoreBusy))
-        one.answer(OutcomeUnknown(str(error)) if unsettled else error)
+        unknown = one.unsettled and isinstance(error, (StoreUnavailable, StoreBusy))
+        one.answer(OutcomeUnknown(str(error)) if unknown else error)
 
 
 class OpenStore:

@@ -516,6 +516,7 @@ class _Writer:
         self._clock = clock
         self._done = 0 if written is None else written.last_seq
         self._replay = Replay(blank)
+        self._written: list[Event] = []  # a page of what a former call left, the next one last
         self._chunk: list[Event] = []
         self._bytes = 0
         self.overtaken = False
@@ -523,6 +524,7 @@ class _Writer:
     async def add(self, event: Event) -> None:
         self._replay.take(event)
         if event.seq <= self._done:
+            await self._check_written(event)
             if event.seq == self._done:
                 self._replay.take_rows()
             return
@@ -530,6 +532,19 @@ class _Writer:
         self._bytes += len(event.body)
         if len(self._chunk) >= CHUNK_EVENTS or self._bytes >= CHUNK_BYTES:
             await self._write(self._hidden())
+
+    async def _check_written(self, event: Event) -> None:
+        """What goes on must be what was begun. Raises InvalidInput."""
+        if not self._written:
+            page = await self._access.store.events(self._blank.ref, after=event.seq - 1, limit=PAGE)
+            self._written = list(reversed(page.events))
+        written = self._written.pop() if self._written else None
+        if written is None or (written.seq, written.kind, written.body) != (event.seq, event.kind, event.body):
+            raise InvalidInput(
+                f"is another conversation than the unfinished one of this name, from event {event.seq} on;"
+                " what that left is removed after a day",
+                field="conversation",
+            )
 
     def _hidden(self) -> SessionRecord:
         return msgspec.structs.replace(

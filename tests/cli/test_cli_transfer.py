@@ -8,11 +8,12 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from satchel import SessionManager
+from satchel import Page, Session, SessionManager
 from tests.cli.shell import UNSAFE, Cli, Terminal, Work, append, command, conversation, make_session
 
 SAMPLE = Path(__file__).parent.parent / "data" / "sample.jsonl"
@@ -124,6 +125,24 @@ def test_export_leaves_out_what_is_deleted_while_it_runs(cli: Cli, monkeypatch: 
     answer = cli("sessions", "export")
     assert answer.code == 0, answer.err
     assert [line["session_id"] for line in answer.lines] == [kept]
+
+
+def test_export_misses_no_session_that_changes_while_the_list_is_read(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oldest, middle, newest = (make_session(title) for title in ("1", "2", "3"))
+    list_sessions = SessionManager.list_sessions
+
+    async def changing(self: SessionManager, **filters: Any) -> Page[Session]:
+        page = await list_sessions(self, **filters)
+        if filters["cursor"] is None and filters["updated_after"] is None:
+            await self.rename_session(oldest, "now the newest")  # moves into the part that was read already
+        return page
+
+    monkeypatch.setattr("satchel.cli.exporting.PAGE", 1)
+    monkeypatch.setattr(SessionManager, "list_sessions", changing)
+    exported = [line["session_id"] for line in cli("sessions", "export").lines]
+    assert sorted(exported) == sorted([oldest, middle, newest])
 
 
 # -- import reports
@@ -277,13 +296,16 @@ def test_an_export_to_a_terminal_is_the_same_json_and_moves_no_cursor(cli: Cli) 
 
 
 def test_ctrl_c_ends_an_import_that_waits_for_its_input(shell: None) -> None:
-    process = subprocess.Popen(command("sessions", "import", "-", *ADA), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    process.stdin.write(conversation("a", "1"))
-    process.stdin.flush()
-    assert process.stdout is not None
-    assert process.stdout.readline().startswith(b"imported")
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert b"1 conversation imported" in out
+    arguments = command("sessions", "import", "-", *ADA)
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(conversation("a", "1"))
+            process.stdin.flush()  # and it stays open: nothing more comes
+            assert process.stdout.readline().startswith(b"imported")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=10) == 130
+            assert b"1 conversation imported" in process.stdout.read()
+        finally:
+            process.kill()

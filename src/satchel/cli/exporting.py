@@ -8,9 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import IO, Annotated
-
-from cyclopts import Parameter
+from typing import IO
 
 from satchel import NotFound, SessionDeleted, SessionManager
 from satchel.cli import files, flags, output, sentences
@@ -20,14 +18,14 @@ from satchel.cli.store import opened, run_async
 PAGE = 500
 HELD = 8 * 1024 * 1024  # of a line, until it is known to be whole
 
-Chosen = Annotated[
-    tuple[str, ...],
-    Parameter(name="SESSION_ID", help="Only these sessions; left out: all, newest change first.", show_default=False),
-]
-
 
 def export_sessions(
-    session_id: Chosen = (), /, *, where: flags.Where, output_file: flags.Output = files.STDIO, json: flags.Json = False
+    session_id: flags.SessionIds = (),
+    /,
+    *,
+    where: flags.Where,
+    output_file: flags.Output = files.STDIO,
+    json: flags.Json = False,
 ) -> None:
     """Export sessions as JSON lines, which `satchel sessions import` reads.
 

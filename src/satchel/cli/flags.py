@@ -125,6 +125,15 @@ class Whose:
 
 
 SessionId = Annotated[str, Parameter(name="SESSION_ID", help="The session, sess_…")]
+SessionIds = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="SESSION_ID",
+        help="Only these sessions; left out: all, newest change first.",
+        show_default=False,
+        negative="",
+    ),
+]
 
 # -- what
 

@@ -36,7 +36,7 @@ def tail_session(
         raise FlagRefused("--all begins at the beginning: leave --after out")
     if after is not None and after < 0:
         raise FlagRefused("--after must be a seq, or 0")
-    start = 0 if from_start or (after is None and not follow) else after
+    start = 0 if from_start else after
     if not follow:
         run_async(_tail(where, session_id, start, run_id, follow=False, json=json))
         return

@@ -145,7 +145,7 @@ def _depth(data: bytes) -> int:
 
 def walk(value: object, *, field: str, limits: Limits = DEFAULT_LIMITS) -> None:
     """Refuse what JSON text cannot hold, or may not: types, NaN, surrogates, depth, number of values."""
-    if type(value) is dict and len(value) < limits.nodes and _is_plain(value):
+    if _is_plain(value, limits):
         return
     nodes = 0
     # Each entry: the value, its depth, and its place as a chain of (parent place, key).
@@ -153,47 +153,52 @@ def walk(value: object, *, field: str, limits: Limits = DEFAULT_LIMITS) -> None:
     while stack:
         item, depth, place = stack.pop()
         nodes += 1
-        kind = type(item)
-        if kind is str:
-            _check_text(item, field, place)  # type: ignore[arg-type]  # its type was just compared
-        elif item is None or kind is bool:
-            pass
-        elif kind is int:
-            if item.bit_length() > 14_000:  # type: ignore[attr-defined]  # its type was just compared
-                raise InvalidInput("is a number of too many digits", field=field, pointer=_pointer(place))
-        elif kind is float:
-            if not math.isfinite(item):  # type: ignore[arg-type]  # its type was just compared
-                raise InvalidInput(f"is {item}, which JSON cannot hold", field=field, pointer=_pointer(place))
-        elif isinstance(item, Mapping):
-            if depth > limits.depth:
-                raise _too_deep(field, depth, limits)
+        if isinstance(item, Mapping):
+            _check_depth(depth, field, limits)
             for key, inner in item.items():
                 if type(key) is not str:
                     raise InvalidInput(f"has {kind_of(key)} as a key", field=field, pointer=_pointer(place))
                 _check_text(key, field, place)
                 stack.append((inner, depth + 1, (place, key)))
         elif isinstance(item, (list, tuple)):
-            if depth > limits.depth:
-                raise _too_deep(field, depth, limits)
+            _check_depth(depth, field, limits)
             stack.extend((inner, depth + 1, (place, index)) for index, inner in enumerate(item))
         else:
-            raise InvalidInput(f"is {kind_of(item)}, which JSON cannot hold", field=field, pointer=_pointer(place))
+            _check_scalar(item, field, place)
         if nodes + len(stack) > limits.nodes:
             raise LimitExceeded(
                 field=field, size=nodes + len(stack), limit=limits.nodes, setting="limits.nodes", unit="values"
             )
 
 
-def _is_plain(value: dict[Any, Any]) -> bool:
+def _is_plain(value: object, limits: Limits) -> bool:
     """One level of ASCII texts, which is what most messages are: nothing in it can be wrong."""
+    if type(value) is not dict or len(value) >= limits.nodes:
+        return False
     for key, inner in value.items():
         if type(key) is not str or type(inner) is not str or not (key.isascii() and inner.isascii()):
             return False
     return True
 
 
-def _too_deep(field: str, depth: int, limits: Limits) -> LimitExceeded:
-    return LimitExceeded(field=field, size=depth, limit=limits.depth, setting="limits.depth", unit="levels")
+def _check_depth(depth: int, field: str, limits: Limits) -> None:
+    if depth > limits.depth:
+        raise LimitExceeded(field=field, size=depth, limit=limits.depth, setting="limits.depth", unit="levels")
+
+
+def _check_scalar(item: object, field: str, place: Any) -> None:
+    if item is None or type(item) is bool:
+        return
+    if type(item) is str:
+        _check_text(item, field, place)
+    elif type(item) is int:
+        if item.bit_length() > 14_000:
+            raise InvalidInput("is a number of too many digits", field=field, pointer=_pointer(place))
+    elif type(item) is float:
+        if not math.isfinite(item):
+            raise InvalidInput(f"is {item}, which JSON cannot hold", field=field, pointer=_pointer(place))
+    else:
+        raise InvalidInput(f"is {kind_of(item)}, which JSON cannot hold", field=field, pointer=_pointer(place))
 
 
 def _check_text(text: str, field: str, place: Any) -> None:

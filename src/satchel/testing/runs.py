@@ -438,7 +438,9 @@ class RunSuite(StoreSuite):
                 raise AssertionError("it never had the turn")
 
         waiting = asyncio.create_task(wait_for_ever())
-        while not (await stage.record(sid)).queue:
+        for _ in range(1_000):
+            if (await stage.record(sid)).queue:
+                break
             await asyncio.sleep(0.001)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from satchel.testing.context import ContextSuite
 from satchel.testing.follow import FollowSuite
 from satchel.testing.idempotency import IdempotencySuite
+from satchel.testing.isolation import IsolationSuite
 from satchel.testing.lifecycle import LifecycleSuite
 from satchel.testing.listing import ListingSuite
 from satchel.testing.memory import MemorySuite
 from satchel.testing.messages import LabelSuite, LimitSuite, MessageSuite
 from satchel.testing.ownership import OwnershipSuite
 from satchel.testing.runs import RunSuite
+from satchel.testing.store_contract import StoreContractSuite
 from satchel.testing.suite import StoreFactory, StoreSuite
 from satchel.testing.tool_calls import ToolCallSuite
 from satchel.testing.transfer import TransferSuite
@@ -33,6 +35,8 @@ SUITES: tuple[type[StoreSuite], ...] = (
     FollowSuite,
     TransferSuite,
     ContextSuite,
+    IsolationSuite,
+    StoreContractSuite,
 )
 
 

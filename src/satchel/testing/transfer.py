@@ -13,7 +13,7 @@ from satchel.domain.clock import DAY
 from satchel.domain.ids import SessionRef
 from satchel.domain.principal import Principal
 from satchel.errors import InvalidInput, NotAllowed, OutcomeUnknown, SatchelError, SessionNotFound, StoreUnavailable
-from satchel.store import Change, Outcome
+from satchel.store import Change, Outcome, Store
 from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, AGENT, BOB, OPERATOR, Stage, asking, lasting, said
 from satchel.testing.suite import StoreSuite
 from satchel.testing.wrappers import StoreWrapper, UnknownStore
@@ -38,6 +38,13 @@ def conversation(name: str, *messages: Mapping[str, Any] | bytes, **more: Any) -
     return msgspec.json.encode(keys | more)
 
 
+def logged(**event: Any) -> bytes:
+    """A line with one event that cannot be."""
+    fields = {"seq": 1, "version": 1, "kind": "title_changed", "at": "2026-01-01T00:00:00Z", "actor": "a"}
+    events = [fields | {"body": {"title": "t", "status": "unknown", "attempt": 1}} | event]
+    return conversation("x", satchel={"format": 1, "events": events})
+
+
 def without_ids(line: bytes) -> Any:
     """An exported line, less what an import gives anew."""
     shown = json.loads(line)
@@ -58,6 +65,13 @@ class FailingStore(StoreWrapper):
         self.good -= 1
         kept: list[Change] = list(changes)
         return await self.inner.commit(kept)
+
+
+def innermost(store: Store) -> Store:
+    """The store that all the wrappers are around."""
+    while isinstance(store, StoreWrapper):
+        store = store.inner
+    return store
 
 
 class TransferSuite(StoreSuite):
@@ -134,10 +148,10 @@ class TransferSuite(StoreSuite):
         line = await exported(stage, ADA, report.session_id)
         shown = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
         assert list(shown) == ["source", "licence", "session_id", "messages", "meta", "satchel"]
-        assert json.loads(shown["session_id"]) == "theirs"
+        assert json.loads(bytes(shown["session_id"])) == "theirs"
         assert bytes(shown["messages"]) == b"[" + b",".join(messages) + b"]"
         assert (bytes(shown["source"]), bytes(shown["licence"]), bytes(shown["meta"])) == (b'"s"', b'"l"', b'{"k":1}')
-        assert json.loads(shown["satchel"])["session_id"] == report.session_id
+        assert json.loads(bytes(shown["satchel"]))["session_id"] == report.session_id
         assert (await stage.sessions().get_session(report.session_id)).external_id == "theirs"
 
     async def test_the_same_import_again_leaves_out_what_is_there(self, stage: Stage) -> None:
@@ -184,7 +198,7 @@ class TransferSuite(StoreSuite):
 
     async def test_an_interrupted_import_is_hidden_until_whole_and_goes_on(self, stage: Stage) -> None:
         line = conversation("long", *(said(str(n)) for n in range(950)))
-        failing = FailingStore(stage.store)
+        failing = FailingStore(innermost(stage.store))
         failing.good = 2
         with pytest.raises(StoreUnavailable):
             await imported(Stage(failing, stage.clock), AS_ADA, [line])
@@ -201,6 +215,17 @@ class TransferSuite(StoreSuite):
         log = await stage.log(sid)
         assert [event.data["content"] for event in log] == [str(n) for n in range(950)]
 
+    async def test_another_conversation_under_the_same_name_does_not_go_on_in_it(self, stage: Stage) -> None:
+        failing = FailingStore(innermost(stage.store))
+        failing.good = 1
+        with pytest.raises(StoreUnavailable):
+            await imported(
+                Stage(failing, stage.clock), AS_ADA, [conversation("long", *(said(str(n)) for n in range(450)))]
+            )
+        with pytest.raises(InvalidInput, match="line 1"):
+            await imported(stage, AS_ADA, [conversation("long", *(said(f"other {n}") for n in range(450)))])
+        assert len(await stage.sessions().list_sessions()) == 0
+
     async def hidden_id(self, stage: Stage) -> str:
         stage.clock.step_wall(DAY / 1_000_000)
         (ref,) = await stage.store.due("sweep", limit=10)
@@ -208,7 +233,7 @@ class TransferSuite(StoreSuite):
         return ref.session_id
 
     async def test_what_an_import_left_for_a_day_is_removed_by_the_sweeper(self, stage: Stage) -> None:
-        failing = FailingStore(stage.store)
+        failing = FailingStore(innermost(stage.store))
         failing.good = 1
         line = conversation("long", *(said(str(n)) for n in range(450)))
         with pytest.raises(StoreUnavailable):
@@ -269,18 +294,16 @@ class TransferSuite(StoreSuite):
             b'{"session_id":"x","messages":[],"satchel":[]}',
             b'{"session_id":"x","messages":[],"satchel":{"format":99}}',
             b'{"session_id":"x","messages":[{"role":"user"}],"satchel":{"format":1}}',
-            b'{"session_id":"x","messages":[],"satchel":{"format":1,"events":'
-            b'[{"seq":2,"version":1,"kind":"title_changed","at":"2026-01-01T00:00:00Z","actor":"a","body":{"title":"t"}}]}}',
-            b'{"session_id":"x","messages":[],"satchel":{"format":1,"events":'
-            b'[{"seq":1,"version":1,"kind":"session_deleted","at":"2026-01-01T00:00:00Z","actor":"a","body":{}}]}}',
-            b'{"session_id":"x","messages":[],"satchel":{"format":1,"events":'
-            b'[{"seq":1,"version":1,"kind":"title_changed","at":"yesterday","actor":"a","body":{"title":"t"}}]}}',
-            b'{"session_id":"x","messages":[],"satchel":{"format":1,"events":'
-            b'[{"seq":1,"version":1,"kind":"tool_call_finished","at":"2026-01-01T00:00:00Z","actor":"a","body":{}}]}}',
-            b'{"session_id":"x","messages":[],"satchel":{"format":1,"events":'
-            b'[{"seq":1,"version":1,"kind":"run_started","at":"2026-01-01T00:00:00Z","actor":"a","body":{}}]}}',
+            logged(seq=2),
+            logged(kind="session_deleted"),
+            logged(kind="nonsense"),
+            logged(at="yesterday"),
+            logged(version=2),
+            logged(kind="tool_call_finished"),
+            logged(kind="tool_call_finished", refers_to=7),
+            logged(kind="run_started"),
         ],
-        ids=range(20),
+        ids=range(23),
     )
     async def test_a_wrong_line_is_named_and_shows_no_session(self, stage: Stage, line: bytes) -> None:
         good = conversation("good", said("x"))
@@ -345,7 +368,7 @@ class TransferSuite(StoreSuite):
 
     async def test_an_interrupted_fork_is_hidden_and_goes_on_under_its_key(self, stage: Stage) -> None:
         (report,) = await imported(stage, AS_ADA, [conversation("long", *(said(str(n)) for n in range(700)))])
-        failing = FailingStore(stage.store)
+        failing = FailingStore(innermost(stage.store))
         failing.good = 1
         with pytest.raises((StoreUnavailable, OutcomeUnknown)):
             await Stage(failing, stage.clock).sessions().fork_session(report.session_id, idempotency_key="key-1")
@@ -355,7 +378,7 @@ class TransferSuite(StoreSuite):
         assert (fork.last_seq, fork.message_count) == (700, 700)
 
     async def test_nothing_of_a_hidden_session_is_swept_while_it_grows(self, stage: Stage) -> None:
-        failing = FailingStore(stage.store)
+        failing = FailingStore(innermost(stage.store))
         failing.good = 1
         line = conversation("long", *(said(str(n)) for n in range(450)))
         with pytest.raises(SatchelError):

@@ -1,0 +1,115 @@
+"""The commands as cyclopts knows them, and their help."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+from cyclopts import App
+
+from satchel.cli import exporting, flags, importing, lifecycle, tailing, viewing
+from satchel.cli.exit_codes import explained
+
+ABOUT = """Sessions of AI agents: conversation, working memory, tool history and runs, in a store that survives.
+
+Every flag has an environment variable: --store is SATCHEL_STORE, --updated-after is SATCHEL_UPDATED_AFTER; a flag that may
+be repeated takes one value a line. On a store the command is the operator: it may see and do everything of the tenant."""
+
+EPILOGUE = f"""Begin with:
+
+  satchel demo
+  export SATCHEL_STORE=sqlite:///agent.db SATCHEL_TENANT=acme
+  satchel sessions import talks.jsonl.gz --user ada
+  satchel sessions list
+  satchel tail SESSION_ID --all
+
+Exit codes:
+
+{explained()}"""
+
+
+def play_demo(*, folder: flags.Folder = None, json: flags.Json = False, keep: flags.Keep = False) -> int:
+    """Play the demo: an agent repairs a project, is killed, and goes on where it was.
+
+    Offline, with a scripted agent and real tools. Each check that it prints is computed; the exit code is 1 if one fails.
+    """
+    from satchel.demo.play import run_demo
+
+    return run_demo(folder=folder, json=json, keep=keep)
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("satchel")
+
+
+def make_app() -> App:
+    app = App(
+        name="satchel",
+        help=_flowing(ABOUT),
+        help_format="plaintext",
+        help_epilogue=EPILOGUE,
+        version=_version,
+        version_format="plaintext",
+        result_action="return_value",
+        exit_on_error=False,
+        print_error=False,
+        suppress_keyboard_interrupt=False,
+    )
+    sessions = App(
+        name="sessions", help="List, show, close, restore, delete, import and export sessions.", help_epilogue=""
+    )
+    app.command(sessions)
+    _add(app, "demo", play_demo)
+    _add(
+        app,
+        "tail",
+        tailing.tail_session,
+        "satchel tail sess_… --all",
+        "satchel tail sess_… --json | jq -r .kind",
+    )
+    _add(
+        sessions,
+        "list",
+        viewing.list_sessions,
+        "satchel sessions list --status closed --updated-after 2026-01-31",
+        "satchel sessions list --user ada --metadata topic=sales --title flask",
+    )
+    _add(sessions, "show", viewing.show_session)
+    _add(sessions, "close", lifecycle.close_session)
+    _add(sessions, "restore", lifecycle.restore_session)
+    _add(sessions, "delete", lifecycle.delete_session)
+    _add(
+        sessions,
+        "import",
+        importing.import_sessions,
+        "satchel sessions import a.jsonl b.jsonl.gz --user ada",
+        "zcat b.jsonl.gz | satchel sessions import - --user ada",
+        usage="satchel sessions import --store URL --tenant T --user U [OPTIONS] FILE...",
+    )
+    _add(
+        sessions,
+        "export",
+        exporting.export_sessions,
+        "satchel sessions export -o backup.jsonl.gz",
+        "satchel sessions export sess_… | jq .messages",
+        usage="satchel sessions export --store URL --tenant T [OPTIONS] [SESSION_ID...]",
+    )
+    return app
+
+
+def _add(app: App, name: str, command: Callable[..., object], *examples: str, usage: str | None = None) -> None:
+    shown = "\n".join(["For example:", "", *(f"  {line}" for line in examples)]) if examples else ""
+    app.command(
+        command,
+        name=name,
+        help=_flowing(inspect.getdoc(command) or ""),
+        help_epilogue=shown,
+        usage=None if usage is None else f"Usage: {usage}",
+    )
+
+
+def _flowing(text: str) -> str:
+    """Each paragraph as one line, to be broken where the terminal ends."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))

@@ -1,0 +1,74 @@
+"""The same promises when the store behaves in the worst way that its contract allows.
+
+Yielding: others come between load and commit, and decisions are taken again. Unknown: outcomes are not told, applied or not.
+Over the memory store all suites that write through the managers; over SQLite those where two writers meet.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from satchel.store import Store
+from satchel.stores.memory import MemoryStore
+from satchel.stores.sqlite import SqliteStore
+from satchel.testing.clock import SettableClock
+from satchel.testing.idempotency import IdempotencySuite
+from satchel.testing.lifecycle import LifecycleSuite
+from satchel.testing.memory import MemorySuite
+from satchel.testing.messages import MessageSuite
+from satchel.testing.runs import RunSuite
+from satchel.testing.store_contract import StoreContractSuite
+from satchel.testing.suite import StoreFactory
+from satchel.testing.suites import SUITES, bound_to
+from satchel.testing.tool_calls import ToolCallSuite
+from satchel.testing.transfer import TransferSuite
+from satchel.testing.versions import VersionSuite
+from satchel.testing.wrappers import StoreWrapper, UnknownStore, YieldingStore
+
+THROUGH_MANAGERS = [suite for suite in SUITES if suite is not StoreContractSuite]
+WHERE_WRITERS_MEET = (
+    IdempotencySuite,
+    LifecycleSuite,
+    MemorySuite,
+    MessageSuite,
+    RunSuite,
+    ToolCallSuite,
+    TransferSuite,
+    VersionSuite,
+)
+
+
+class YieldingMemory(StoreFactory):
+    def make_store(self, clock: SettableClock, folder: Path) -> Store:
+        return YieldingStore(MemoryStore(clock=clock))
+
+
+class UnknownMemory(StoreFactory):
+    def make_store(self, clock: SettableClock, folder: Path) -> Store:
+        return UnknownStore(MemoryStore(clock=clock), seed=len(folder.name))
+
+
+class YieldingSqlite(StoreFactory):
+    def make_store(self, clock: SettableClock, folder: Path) -> Store:
+        return YieldingStore(SqliteStore(folder / "conformance.db", clock=clock))
+
+    def make_second_store(self, first: Store, clock: SettableClock, folder: Path) -> Store:
+        assert isinstance(first, StoreWrapper)
+        return self.make_store(clock, folder)
+
+
+class UnknownSqlite(StoreFactory):
+    def make_store(self, clock: SettableClock, folder: Path) -> Store:
+        return UnknownStore(SqliteStore(folder / "conformance.db", clock=clock), seed=len(folder.name))
+
+    def make_second_store(self, first: Store, clock: SettableClock, folder: Path) -> Store:
+        return self.make_store(clock, folder)
+
+
+for factory, suites in (
+    (YieldingMemory, (*THROUGH_MANAGERS, StoreContractSuite)),
+    (UnknownMemory, THROUGH_MANAGERS),
+    (YieldingSqlite, WHERE_WRITERS_MEET),
+    (UnknownSqlite, WHERE_WRITERS_MEET),
+):
+    globals().update({f"{name}On{factory.__name__}": made for name, made in bound_to(factory, suites).items()})
