@@ -105,8 +105,8 @@ MUTANTS = (
     one(
         "the answer comes before the commit",
         "src/satchel/commit.py",
-        "                self.results.append(self._decide(waiting.decision, clock))\n",
-        "                self.results.append(self._decide(waiting.decision, clock))\n"
+        "                self.results.append(self._decide(waiting.decision, waiting.unsettled, clock))\n",
+        "                self.results.append(self._decide(waiting.decision, waiting.unsettled, clock))\n"
         "                waiting.answer(self.results[-1])\n",
     ),
     one(
@@ -172,8 +172,6 @@ def run_tests(copy: Path, tests: tuple[str, ...]) -> tuple[int, str]:
         "2",
         "-m",
         "not full",
-        "-p",
-        "no:cacheprovider",
         *tests,
     ]
     done = subprocess.run(
@@ -196,10 +194,11 @@ def main() -> int:
             copy = tree(Path(folder))
             apply(copy, mutant)
             code, output = run_tests(copy, mutant.tests)
-        if code not in (0, 1):
+        noticed = code == 1 or (code == 2 and " failed" in output)  # xdist ends with 2 at the first failure
+        if code != 0 and not noticed:
             raise SystemExit(f"the tests could not run (pytest says {code}):\n{output}")
-        results.append({"name": mutant.name, "noticed": code == 1, "seconds": round(time.monotonic() - began, 1)})
-        print("noticed" if code == 1 else "SURVIVED", file=sys.stderr, flush=True)
+        results.append({"name": mutant.name, "noticed": noticed, "seconds": round(time.monotonic() - began, 1)})
+        print("noticed" if noticed else "SURVIVED", file=sys.stderr, flush=True)
     survived = [result["name"] for result in results if not result["noticed"]]
     if options.json:
         print(json.dumps({"mutants": results}))

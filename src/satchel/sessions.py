@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -39,11 +40,10 @@ from satchel.domain.page import Page, decode_cursor, encode_cursor
 from satchel.domain.policy import Policy
 from satchel.domain.principal import Principal
 from satchel.domain.record import STATUSES, SessionStatus
-from satchel.domain.rights import require
 from satchel.domain.run import Attempt, OnBusy, Run
 from satchel.domain.session import Session, session_from
 from satchel.domain.tool_call import ToolCall, ToolCallStatus, hash_arguments
-from satchel.errors import InvalidInput, LimitExceeded, NotAllowed
+from satchel.errors import InvalidInput, LimitExceeded, NotAllowed, RunFenced, SatchelError
 from satchel.follow import follow
 from satchel.listing import Filters, list_page
 from satchel.runs import LEASE, RunManager, checked_text
@@ -204,7 +204,7 @@ class SessionManager:
     ) -> Page[Session]:
         """Own sessions (an unbound agent's and an admin's: the tenant's, or one ``user_id``'s), newest change first.
 
-        ``status`` is the one that holds now. ``updated_after`` (from it on) and ``updated_before`` bound the last change.
+        ``status`` is the one that holds now (tombstones are in no list). ``updated_after`` (from it on) and ``updated_before`` bound the last change.
         ``metadata``: all these members are equal. ``title``: contains this text, whatever its case. A page can be short, or
         empty, and still have a ``next``: at most 1,000 sessions are looked at in one call.
         """
@@ -764,19 +764,29 @@ class SessionManager:
 
         ``async with sessions.run(session_id, goal=…, input=…) as run: …`` gives a RunContext. Leaving the wait (a
         cancelled task) cancels the run. Raises as :meth:`RunManager.add_run`; RunFenced from a write of a run that is
-        lost.
+        lost, and at once when an earlier call with this ``idempotency_key`` added the run: it is executed once.
         """
-        run = await self._runs.add_run(
-            session_id,
-            goal=goal,
-            input=input,
-            agent=agent,
-            on_busy=on_busy,
-            metadata=metadata,
-            start=True,
-            lease=lease,
-            idempotency_key=idempotency_key,
+        adding = asyncio.ensure_future(
+            self._runs.add_run(
+                session_id,
+                goal=goal,
+                input=input,
+                agent=agent,
+                on_busy=on_busy,
+                metadata=metadata,
+                start=True,
+                lease=lease,
+                idempotency_key=idempotency_key,
+            )
         )
+        try:
+            run = await asyncio.shield(adding)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._withdraw(session_id, adding))
+            raise
+        if run.replayed:
+            reason = "an earlier call with this idempotency key added the run, and executes it"
+            raise RunFenced(run_id=run.run_id, attempt=run.attempt, reason=reason)
         if run.status == "READY":
             try:
                 run = await self._take_turn(session_id, run, lease)
@@ -785,6 +795,15 @@ class SessionManager:
                 raise
         async with working(self, self._runs, run, lease=lease) as ctx:
             yield ctx
+
+    async def _withdraw(self, session_id: str, adding: Awaitable[Run]) -> None:
+        """The caller went away while its run was being added: if it was, it ends."""
+        with contextlib.suppress(SatchelError):
+            run = await adding
+            if run.status == "RUNNING" and not run.replayed:
+                await self._runs.end_cancelled_run(session_id, Attempt(run.run_id, run.attempt))
+            elif not run.replayed:
+                await self._runs.cancel_run(session_id, run.run_id)
 
     async def _take_turn(self, session_id: str, run: Run, lease: float) -> Run:
         """Wait until the run has the turn, and start it."""
@@ -966,10 +985,11 @@ class SessionManager:
 
         A conversation gets an id of ours and keeps its own as ``external_id``. It is written in chunks, and seen by
         nobody before its last. The same call goes on where a former one stopped, and leaves out what is there already.
-        Raises InvalidInput, naming the line.
+        All become ``user_id``'s (left out: one's own); a principal that is not bound to one user may leave it out for lines
+        that name their owner. Raises InvalidInput, naming the line.
         """
-        require(self._access.principal, "use", "import sessions")
-        owner = self._owner(user_id)
+        bound = self._access.principal.user_id
+        owner = None if user_id is None and bound is None else self._owner(user_id)
         async for imported in transfer.import_sessions(self._access, lines, owner=owner):
             yield imported
 

@@ -197,9 +197,16 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True):
     metadata: bytes
     header: _Header | None
 
+    def owner(self, access: Access) -> str:
+        """Whose it was. Raises InvalidInput."""
+        if self.header is None or not self.header.user_id:
+            raise InvalidInput("is needed: the line does not name its owner", field="user_id")
+        return checked_id(self.header.user_id, field="user_id", limits=access.limits)
+
 
 class _Header(msgspec.Struct, kw_only=True):
     format: int
+    user_id: str = ""
     title: str = ""
     status: SessionStatus = "ACTIVE"
     version: int = 0
@@ -212,7 +219,7 @@ class _Header(msgspec.Struct, kw_only=True):
 
 
 async def import_sessions(
-    access: Access, lines: Iterable[bytes | str] | AsyncIterable[bytes | str], *, owner: str
+    access: Access, lines: Iterable[bytes | str] | AsyncIterable[bytes | str], *, owner: str | None
 ) -> AsyncIterator[Imported]:
     """See SessionManager.import_sessions."""
     number = 0
@@ -222,7 +229,7 @@ async def import_sessions(
             continue
         try:
             conversation = _parse(line, access)
-            yield await _import_one(access, conversation, owner=owner, line=number)
+            yield await _import_one(access, conversation, owner=owner or conversation.owner(access), line=number)
         except InvalidInput as wrong:
             wrong.args = (f"line {number}: {wrong}",)
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -222,3 +223,12 @@ def test_delete_asks_on_a_terminal(cli: Cli, typed: str, code: int, status: str)
     assert "careful" in terminal.shown
     shown = cli("sessions", "show", session_id, "--json")
     assert (shown.code == 4 and status == "DELETED") or shown.json["status"] == status
+
+
+def test_ctrl_c_at_the_question_deletes_nothing(cli: Cli) -> None:
+    session_id = make_session()
+    terminal = Terminal(["sessions", "delete", session_id])
+    terminal.wait_for("[y/N]")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 130
+    assert cli("sessions", "show", session_id, "--json").json["status"] == "ACTIVE"

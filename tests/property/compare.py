@@ -132,41 +132,33 @@ def _bodies(session: ModelSession, log: tuple[Event, ...]) -> list[Any]:
     return held
 
 
+RUN = (
+    *("run_id", "number", "version", "goal", "status", "attempt", "max_attempts", "steps", "created", "started"),
+    *("ended", "stop_reason", "cancel_requested", "input_seq"),
+)
+
+
 def _run(run: ModelRun) -> tuple[Any, ...]:
-    return (
-        (run.run_id, run.number, run.version, run.goal, run.status, run.attempt, run.max_attempts, run.steps)
-        + (run.tokens, run.created, run.started, run.ended, run.stop_reason, run.error, run.cancel_requested)
-        + (run.input_seq, None if run.input is None else decode(run.input))
-    )
+    said = None if run.input is None else decode(run.input)
+    return (*(getattr(run, name) for name in RUN), run.tokens, run.error, said)
 
 
 def _run_row(row: RunRow) -> tuple[Any, ...]:
     shown = Run.from_row(row, session_id="")
-    return (
-        (shown.run_id, shown.number, shown.version, shown.goal, shown.status, shown.attempt, shown.max_attempts)
-        + (shown.steps, shown.usage.total_tokens, shown.created, shown.started, shown.ended, shown.stop_reason)
-        + (None if shown.error is None else shown.error.code, shown.cancel_requested, shown.input_seq, shown.input)
-    )
+    error = None if shown.error is None else shown.error.code
+    return (*(getattr(shown, name) for name in RUN), shown.usage.total_tokens, error, shown.input)
+
+
+CALL = ("seq", "version", "tool", "arguments", "run_id", "status", "repeat_of", "result", "error")
 
 
 def _call(call: ModelCall) -> tuple[Any, ...]:
-    return (call.seq, call.version, call.tool, call.arguments, call.label, call.run_id, call.status, call.start) + (
-        call.end,
-        call.repeat_of,
-        call.result,
-        call.error,
-    )
+    return (*(getattr(call, name) for name in CALL), call.label, call.start, call.end)
 
 
 def _call_row(row: CallRow) -> tuple[Any, ...]:
     shown = ToolCall.from_row(row)
-    return (shown.seq, shown.version, shown.tool, shown.arguments, shown.tool_call_id, shown.run_id, shown.status) + (
-        shown.start_at,
-        shown.end_at,
-        shown.repeat_of,
-        shown.result,
-        shown.error,
-    )
+    return (*(getattr(shown, name) for name in CALL), shown.tool_call_id, shown.start_at, shown.end_at)
 
 
 def _replayed(

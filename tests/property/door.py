@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -54,92 +55,81 @@ class Door:
             options["idempotency_key"] = given.pop("key")
         if "expected" in given:
             options["expected_version"] = given.pop("expected")
-        writer = given.pop("writer", None)
-        attempt = None if writer is None else Attempt(*writer)
-        sessions, runs, sid = self.sessions(call.who), self.runs(call.who), call.session_id
-        match call.verb:
-            case "create_session":
-                owner = given.pop("owner")
-                policy = _policy(given.pop("policy"))
-                bound = call.who.user_id is not None
-                made = await sessions.create_session(
-                    **given, user_id=None if bound else owner, policy=policy, **options
-                )
-                return _session(made)
-            case "close_session":
-                return _session(await sessions.close_session(sid, **given, **options))
-            case "expire_session":
-                return _session(await sessions.expire_session(sid, **given, **options))
-            case "restore_session":
-                return _session(await sessions.restore_session(sid, **given, **options))
-            case "delete_session":
-                return _session(await sessions.delete_session(sid, **given, **options))
-            case "transfer_session":
-                return _session(await sessions.transfer_session(sid, given["to"], **options))
-            case "update_session":
-                return _session(await sessions.update_session(sid, **given, **options))
-            case "fork_session":
-                return {"session_id": (await sessions.fork_session(sid, **given)).session_id}
-            case "append_messages":
-                bodies = [said.body for said in given["messages"]]
-                if len(bodies) == 1:
-                    one = await sessions.append_message(
-                        sid, bodies[0], status=given["status"], attempt=attempt, **options
-                    )
-                    return _messages((one,))
-                return _messages(await sessions.append_messages(sid, bodies, attempt=attempt, **options))
-            case "retract_message":
-                taken = await sessions.retract_message(sid, given["seq"], reason=given["reason"], **options)
-                return {"seq": taken.seq, "version": taken.version, "replayed": taken.replayed}
-            case "start_tool_call":
-                return _call(
-                    await sessions.start_tool_call(
-                        sid,
-                        given["tool"],
-                        given["arguments"],
-                        tool_call_id=given["label"],
-                        attempt=attempt,
-                        **options,
-                    )
-                )
-            case "append_tool_history":
-                told = {"result": given["value"]} if given["ok"] else {"error": given["value"]}
-                stroke = {"tool": given["tool"], "arguments": given["arguments"], "ok": given["ok"], **told}
-                if given["label"] is not None:
-                    stroke["tool_call_id"] = given["label"]
-                return _call(await sessions.append_tool_history(sid, stroke, attempt=attempt, **options))
-            case "finish_tool_call":
-                outcome: dict[str, Any] = {
-                    "succeeded": {"result": given["value"]},
-                    "failed": {"error": given["value"]},
-                    "cancelled": {"cancelled": True},
-                }[given["how"]]
-                return _call(await sessions.finish_tool_call(sid, given["seq"], **outcome, attempt=attempt, **options))
-            case "update_working_memory":
-                return _memory(await sessions.update_working_memory(sid, given["patch"], attempt=attempt, **options))
-            case "replace_working_memory":
-                return _memory(await sessions.replace_working_memory(sid, given["memory"], attempt=attempt, **options))
-            case "add_run":
-                given["lease"] = given["lease"] / SECOND
-                return _run(await runs.add_run(sid, **given, **options))
-            case "start_run":
-                return _run(await runs.start_run(sid, given["run_id"], lease=given["lease"] / SECOND, **options))
-            case "cancel_run":
-                return _run(await runs.cancel_run(sid, given["run_id"], reason=given["reason"], **options))
-        assert attempt is not None
-        match call.verb:
-            case "renew_run":
-                return {"cancel_requested": await runs.renew_run(sid, attempt), "replayed": False}
-            case "add_step":
-                return _run(await runs.add_step(sid, attempt, "gpt", input_tokens=given["tokens"], **options))
-            case "end_run" if given["status"] == "COMPLETED":
-                return _run(await runs.complete_run(sid, attempt, **options))
-            case "end_run" if given["status"] == "FAILED":
-                return _run(await runs.fail_run(sid, attempt, code="broken", **options))
-            case "end_run":
-                return _run(await runs.end_cancelled_run(sid, attempt, **options))
-            case _:
-                raise AssertionError(call.verb)
+        if "lease" in given:
+            given["lease"] /= SECOND
+        if "writer" in given:
+            writer = given.pop("writer")
+            options["attempt"] = None if writer is None else Attempt(*writer)
+        if call.verb in ON_RUNS:
+            return await ON_RUNS[call.verb](self.runs(call.who), call.session_id, given, options)
+        return await ON_SESSIONS[call.verb](self.sessions(call.who), call.session_id, given, options)
+
+
+# -- one function for each verb that needs more than handing its arguments on
+
+
+async def _create(sessions: SessionManager, _: str, given: dict[str, Any], options: dict[str, Any]) -> Facts:
+    owner = given.pop("owner")
+    policy = _policy(given.pop("policy"))
+    bound = sessions.principal.user_id is not None
+    return _session(await sessions.create_session(**given, user_id=None if bound else owner, policy=policy, **options))
+
+
+async def _append(sessions: SessionManager, sid: str, given: dict[str, Any], options: dict[str, Any]) -> Facts:
+    bodies = [said.body for said in given["messages"]]
+    if len(bodies) == 1:
+        return _messages([await sessions.append_message(sid, bodies[0], status=given["status"], **options)])
+    return _messages(await sessions.append_messages(sid, bodies, **options))
+
+
+async def _start_call(sessions: SessionManager, sid: str, given: dict[str, Any], options: dict[str, Any]) -> Facts:
+    label = given["label"]
+    return _call(await sessions.start_tool_call(sid, given["tool"], given["arguments"], tool_call_id=label, **options))
+
+
+async def _record_call(sessions: SessionManager, sid: str, given: dict[str, Any], options: dict[str, Any]) -> Facts:
+    told = {"result": given["value"]} if given["ok"] else {"error": given["value"]}
+    stroke = {"tool": given["tool"], "arguments": given["arguments"], "ok": given["ok"], **told}
+    if given["label"] is not None:
+        stroke["tool_call_id"] = given["label"]
+    return _call(await sessions.append_tool_history(sid, stroke, **options))
+
+
+async def _finish_call(sessions: SessionManager, sid: str, given: dict[str, Any], options: dict[str, Any]) -> Facts:
+    outcomes: dict[str, dict[str, Any]] = {
+        "succeeded": {"result": given["value"]},
+        "failed": {"error": given["value"]},
+        "cancelled": {"cancelled": True},
+    }
+    return _call(await sessions.finish_tool_call(sid, given["seq"], **outcomes[given["how"]], **options))
+
+
+async def _renew(runs: RunManager, sid: str, _: dict[str, Any], options: dict[str, Any]) -> Facts:
+    return {"cancel_requested": await runs.renew_run(sid, options["attempt"]), "replayed": False}
+
+
+async def _step(runs: RunManager, sid: str, given: dict[str, Any], options: dict[str, Any]) -> Facts:
+    attempt = options.pop("attempt")
+    return _run(await runs.add_step(sid, attempt, "gpt", input_tokens=given["tokens"], **options))
+
+
+async def _end(runs: RunManager, sid: str, given: dict[str, Any], options: dict[str, Any]) -> Facts:
+    attempt = options.pop("attempt")
+    if given["status"] == "COMPLETED":
+        return _run(await runs.complete_run(sid, attempt, **options))
+    if given["status"] == "FAILED":
+        return _run(await runs.fail_run(sid, attempt, code="broken", **options))
+    return _run(await runs.end_cancelled_run(sid, attempt, **options))
+
+
+def _plain(verb: str, shown: Callable[[Any], Facts], *positional: str) -> Callable[..., Awaitable[Facts]]:
+    """A verb that takes these arguments by position and all others by name."""
+
+    async def call(manager: Any, sid: str, given: dict[str, Any], options: dict[str, Any]) -> Facts:
+        first = [given.pop(name) for name in positional]
+        return shown(await getattr(manager, verb)(sid, *first, **given, **options))
+
+    return call
 
 
 def _policy(policy: ModelPolicy) -> Policy:
@@ -167,6 +157,10 @@ def _messages(messages: tuple[Message, ...] | list[Message]) -> Facts:
     }
 
 
+def _retracted(message: Message) -> Facts:
+    return {"seq": message.seq, "version": message.version, "replayed": message.replayed}
+
+
 def _call(call: ToolCall) -> Facts:
     return {
         "seq": call.seq,
@@ -190,3 +184,30 @@ def _run(run: Run) -> Facts:
         "version": run.version,
         "replayed": run.replayed,
     }
+
+
+ON_SESSIONS: dict[str, Callable[..., Awaitable[Facts]]] = {
+    "create_session": _create,
+    "close_session": _plain("close_session", _session),
+    "expire_session": _plain("expire_session", _session),
+    "restore_session": _plain("restore_session", _session),
+    "delete_session": _plain("delete_session", _session),
+    "transfer_session": _plain("transfer_session", _session, "to"),
+    "update_session": _plain("update_session", _session),
+    "fork_session": _plain("fork_session", _session),
+    "append_messages": _append,
+    "retract_message": _plain("retract_message", _retracted, "seq"),
+    "start_tool_call": _start_call,
+    "append_tool_history": _record_call,
+    "finish_tool_call": _finish_call,
+    "update_working_memory": _plain("update_working_memory", _memory, "patch"),
+    "replace_working_memory": _plain("replace_working_memory", _memory, "memory"),
+}
+ON_RUNS: dict[str, Callable[..., Awaitable[Facts]]] = {
+    "add_run": _plain("add_run", _run),
+    "start_run": _plain("start_run", _run, "run_id"),
+    "cancel_run": _plain("cancel_run", _run, "run_id"),
+    "renew_run": _renew,
+    "add_step": _step,
+    "end_run": _end,
+}

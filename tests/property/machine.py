@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from satchel.commit import OpenStore
-from satchel.domain.principal import Principal
 from satchel.errors import SatchelError
 from satchel.store import Store
 from satchel.sweeper import Sweeper
@@ -27,7 +26,7 @@ from satchel.testing.clock import SettableClock
 from satchel.testing.wrappers import RivalStore, UnknownStore, YieldingStore
 from tests.property.compare import Difference, differences
 from tests.property.door import Answer, Door
-from tests.property.model import SECOND, Refused
+from tests.property.model import Facts, ModelSession, Refused
 from tests.property.recipes import READS_AFTER, TENANTS, USERS, Call, Recipe, cook, principal, recipes
 from tests.property.verbs import Verbs
 
@@ -238,23 +237,23 @@ class Machine(RuleBasedStateMachine):
             return "ok", shown
 
         answer = self.run(get())
+        expected: Answer
         try:
-            held = self.model.read(reader, chosen.session_id)
+            expected = "ok", self._shown(self.model.read(reader, chosen.session_id))
         except Refused as refused:
-            assert answer == (refused.code, {}), f"read by {reader.actor}: {answer}, not {refused.code}"
-            return
+            expected = refused.code, refused.facts
+        assert answer == expected, f"read by {reader.actor}"
+
+    def _shown(self, held: ModelSession) -> Facts:
         unretracted = [entry.seq for entry in held.messages() if entry.seq not in held.taken_back]
-        assert answer == (
-            "ok",
-            {
-                "status": held.status,
-                "version": held.version,
-                "title": held.title,
-                "messages": unretracted[-50:],
-                "tool_history": sorted(held.calls)[-50:],
-                "runs": list(held.runs)[-50:],
-            },
-        )
+        return {
+            "status": held.status,
+            "version": held.version,
+            "title": held.title,
+            "messages": unretracted[-50:],
+            "tool_history": sorted(held.calls)[-50:],
+            "runs": list(held.runs)[-50:],
+        }
 
     @rule(
         tenant=st.sampled_from(TENANTS),
@@ -341,12 +340,12 @@ class Machine(RuleBasedStateMachine):
         self, stories: Iterable[Callable[[Verbs], list[Any]]], doors: Iterable[int], *, crowded: bool = False
     ) -> None:
         """The first story that agrees with all answers and with what is stored becomes the model."""
-        flaky = any(self.wrappings[door] == "unknown" for door in doors)
+        unknown = any(self.wrappings[door] == "unknown" for door in doors)
         failures: list[str] = []
         for story in stories:
             model = self.model.copy()
             told = story(model)
-            wrong = [one for one in told if not agree(*one, flaky=flaky, crowded=crowded)]
+            wrong = [one for one in told if not agree(*one, crowded=crowded, unknown=unknown)]
             if wrong:
                 failures += [
                     f"{call}\n    answered {answer}\n    expected {expected}" for call, answer, expected in wrong
@@ -375,7 +374,7 @@ class Machine(RuleBasedStateMachine):
             self.seen[place] = now
 
 
-def agree(call: Call, answer: Answer, expected: Answer, *, flaky: bool, crowded: bool) -> bool:
+def agree(call: Call, answer: Answer, expected: Answer, *, crowded: bool, unknown: bool) -> bool:
     """Whether the door said what the model says."""
     (code, facts), (expected_code, expected_facts) = answer, expected
     if crowded and call.verb in READS_AFTER and code in ("session_deleted", "session_not_found"):
@@ -383,8 +382,10 @@ def agree(call: Call, answer: Answer, expected: Answer, *, flaky: bool, crowded:
     if code != expected_code:
         return False
     ignored = set()
-    if flaky:
-        ignored.add("replayed")  # a write whose outcome was unknown may find itself there
+    if crowded and unknown:
+        # Of two calls under one key each may take what it finds for its own; and a memory's text is no part of what a
+        # commit fixes: an answer that was found again holds it as it is now.
+        ignored |= {"replayed", "memory"}
     if facts.get("replayed") and call.verb in ("update_working_memory", "replace_working_memory"):
         ignored.add("memory")  # a replayed answer holds the memory as it is now
     return {k: v for k, v in facts.items() if k not in ignored} == {
@@ -394,6 +395,3 @@ def agree(call: Call, answer: Answer, expected: Answer, *, flaky: bool, crowded:
 
 def show(found: list[Difference]) -> str:
     return "\n".join(f"  {what}\n    model {said}\n    store {held}" for what, said, held in found[:6])
-
-
-__all__ = ["SECOND", "Machine", "Principal", "settings_for"]

@@ -6,7 +6,6 @@ domain, not from the code: where both use a word, the code's own error codes and
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -170,13 +169,7 @@ class Model:
         self.sessions: dict[tuple[str, str], ModelSession] = {}
         self.named: dict[tuple[str, str, str, int], str] = {}  # (tenant, user, external_id, generation)
         self.keyed: dict[tuple[str, str, str, str], str] = {}  # (tenant, user, side, key)
-
-    def copy(self) -> Model:
-        other = Model(self.clock)
-        other.sessions = copy.deepcopy(self.sessions)
-        other.named = dict(self.named)
-        other.keyed = dict(self.keyed)
-        return other
+        self.forks: dict[tuple[str, str, str, str], tuple[str | None, str]] = {}  # (tenant, source, side, key)
 
     # -- who sees what
 
@@ -270,7 +263,7 @@ class Model:
         writer: tuple[str, int] | None = None,
         allowed: bool = True,
         needs_active: bool = True,
-        turn_check: Callable[[ModelSession], None] = lambda session: None,
+        turn_check: Callable[[ModelSession], None] = lambda _: None,
         version_check: Callable[[ModelSession], None] | None = None,
         deleted: Callable[[ModelSession], Facts] | None = None,
     ) -> Facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -218,75 +219,114 @@ def _run_id(recipe: Recipe, session: ModelSession) -> str:
 
 
 def _arguments(recipe: Recipe, session: ModelSession, options: dict[str, Any]) -> dict[str, Any]:
-    writer = _writer(recipe, session)
-    pick, variant = recipe.pick, recipe.variant
-    label = (None, None, "c1", "c2")[pick % 4]
-    reason = ("", "done")[variant % 2]
-    tool, arguments = TOOLS[variant % 3]
-    run_writer = writer or (_run_id(recipe, session), 1)
-    match recipe.verb:
-        case "append_messages":
-            chosen = [MESSAGES[variant]] if pick < 8 else [MESSAGES[variant], MESSAGES[pick % 8]]
-            status = "interrupted" if pick == 3 else "complete"
-            return {"messages": chosen, "status": status, "writer": writer, **options}
-        case "retract_message":
-            messages = session.messages()
-            seq = messages[pick % len(messages)].seq if messages and pick < 10 else pick + 1
-            return {"seq": seq, "reason": reason, **options}
-        case "start_tool_call":
-            return {"tool": tool, "arguments": arguments, "label": label, "writer": writer, **options}
-        case "append_tool_history":
-            ok = variant < 5
-            value = RESULTS[variant % 4] if ok else ERRORS[variant % 2]
-            return {
-                "tool": tool,
-                "arguments": arguments,
-                "label": label,
-                "ok": ok,
-                "value": value,
-                "writer": writer,
-                **options,
-            }
-        case "finish_tool_call":
-            open_calls = session.open_calls()
-            seq = open_calls[pick % len(open_calls)].seq if open_calls and pick < 10 else pick + 1
-            how = ("succeeded", "succeeded", "failed", "cancelled")[variant % 4]
-            value = {"succeeded": RESULTS[pick % 4], "failed": ERRORS[pick % 2], "cancelled": None}[how]
-            return {"seq": seq, "how": how, "value": value, "writer": writer, **options}
-        case "update_working_memory":
-            return {"patch": PATCHES[variant], "writer": writer, **options}
-        case "replace_working_memory":
-            return {"memory": MEMORIES[variant % 3], "writer": writer, **options}
-        case "update_session":
-            title = None if variant % 3 == 0 else ("Flask", "再来", "")[pick % 3]
-            metadata = None if variant % 2 == 0 else ({"k": None}, {"n": 2}, {"deep": {"a": 1}})[pick % 3]
-            return {"title": title, "metadata": metadata, **options}
-        case "close_session" | "restore_session" | "expire_session" | "delete_session":
-            return {"reason": reason, **options}
-        case "transfer_session":
-            return {"to": USERS[variant % 2], **options}
-        case "fork_session":
-            return {"title": (None, "Fork")[variant % 2]}
-        case "add_run":
-            return {
-                "goal": ("", "find out why")[pick % 2],
-                "input": (None, "go on", "继续")[variant % 3],
-                "on_busy": ("reject", "queue", "queue", "cancel")[pick % 4],
-                "max_attempts": 2 if variant % 4 == 3 else 1,
-                "start": pick >= 6,
-                "lease": LEASE,
-                **options,
-            }
-        case "start_run":
-            return {"run_id": _run_id(recipe, session), "lease": LEASE, "key": recipe.key}
-        case "renew_run":
-            return {"writer": run_writer}
-        case "add_step":
-            return {"tokens": variant, "writer": run_writer, "key": recipe.key}
-        case "end_run":
-            status = ("COMPLETED", "COMPLETED", "FAILED", "CANCELLED")[variant % 4]
-            return {"status": status, "writer": run_writer, "key": recipe.key}
-        case "cancel_run":
-            return {"run_id": _run_id(recipe, session), "reason": ("cancelled", "no more")[variant % 2], **options}
-        case _:
-            raise AssertionError(recipe.verb)
+    own = _OF_MESSAGES | _OF_RUNS | _OF_SESSIONS
+    arguments: dict[str, Any] = own[recipe.verb](recipe, session)
+    without_version = ("fork_session", "start_run", "add_step", "end_run")
+    if recipe.verb in without_version:
+        return arguments | {"key": options["key"]}
+    return arguments if recipe.verb == "renew_run" else arguments | options
+
+
+Cook = Callable[[Recipe, ModelSession], dict[str, Any]]
+
+
+def _messages(recipe: Recipe, session: ModelSession) -> dict[str, Any]:
+    chosen = [MESSAGES[recipe.variant]]
+    if recipe.pick >= 8:
+        chosen.append(MESSAGES[recipe.pick % 8])
+    status = "interrupted" if recipe.pick == 3 else "complete"
+    return {"messages": chosen, "status": status, "writer": _writer(recipe, session)}
+
+
+def _retraction(recipe: Recipe, session: ModelSession) -> dict[str, Any]:
+    messages = session.messages()
+    there = bool(messages) and recipe.pick < 10
+    seq = messages[recipe.pick % len(messages)].seq if there else recipe.pick + 1
+    return {"seq": seq, "reason": _reason(recipe)}
+
+
+def _reason(recipe: Recipe) -> str:
+    return ("", "done")[recipe.variant % 2]
+
+
+def _new_call(recipe: Recipe, session: ModelSession) -> dict[str, Any]:
+    tool, arguments = TOOLS[recipe.variant % 3]
+    label = (None, None, "c1", "c2")[recipe.pick % 4]
+    return {"tool": tool, "arguments": arguments, "label": label, "writer": _writer(recipe, session)}
+
+
+def _recorded_call(recipe: Recipe, session: ModelSession) -> dict[str, Any]:
+    ok = recipe.variant < 5
+    value = RESULTS[recipe.variant % 4] if ok else ERRORS[recipe.variant % 2]
+    return {**_new_call(recipe, session), "ok": ok, "value": value}
+
+
+def _finished_call(recipe: Recipe, session: ModelSession) -> dict[str, Any]:
+    pick = recipe.pick
+    open_calls = session.open_calls()
+    seq = open_calls[pick % len(open_calls)].seq if open_calls and pick < 10 else pick + 1
+    how = ("succeeded", "succeeded", "failed", "cancelled")[recipe.variant % 4]
+    value = {"succeeded": RESULTS[pick % 4], "failed": ERRORS[pick % 2], "cancelled": None}[how]
+    return {"seq": seq, "how": how, "value": value, "writer": _writer(recipe, session)}
+
+
+def _update(recipe: Recipe, _: ModelSession) -> dict[str, Any]:
+    title = None if recipe.variant % 3 == 0 else ("Flask", "再来", "")[recipe.pick % 3]
+    metadata = None if recipe.variant % 2 == 0 else ({"k": None}, {"n": 2}, {"deep": {"a": 1}})[recipe.pick % 3]
+    return {"title": title, "metadata": metadata}
+
+
+def _new_run(recipe: Recipe, _: ModelSession) -> dict[str, Any]:
+    return {
+        "goal": ("", "find out why")[recipe.pick % 2],
+        "input": (None, "go on", "继续")[recipe.variant % 3],
+        "on_busy": ("reject", "queue", "queue", "cancel")[recipe.pick % 4],
+        "max_attempts": 2 if recipe.variant % 4 == 3 else 1,
+        "start": recipe.pick >= 6,
+        "lease": LEASE,
+    }
+
+
+def _run_writer(recipe: Recipe, session: ModelSession) -> dict[str, Any]:
+    return {"writer": _writer(recipe, session) or (_run_id(recipe, session), 1)}
+
+
+def _reasoned(recipe: Recipe, _: ModelSession) -> dict[str, Any]:
+    return {"reason": _reason(recipe)}
+
+
+def _end(recipe: Recipe, session: ModelSession) -> dict[str, Any]:
+    status = ("COMPLETED", "COMPLETED", "FAILED", "CANCELLED")[recipe.variant % 4]
+    return {"status": status, **_run_writer(recipe, session)}
+
+
+def _cancel(recipe: Recipe, session: ModelSession) -> dict[str, Any]:
+    return {"run_id": _run_id(recipe, session), "reason": ("cancelled", "no more")[recipe.variant % 2]}
+
+
+_OF_MESSAGES: dict[str, Cook] = {
+    "append_messages": _messages,
+    "retract_message": _retraction,
+    "start_tool_call": _new_call,
+    "append_tool_history": _recorded_call,
+    "finish_tool_call": _finished_call,
+    "update_working_memory": lambda r, s: {"patch": PATCHES[r.variant], "writer": _writer(r, s)},
+    "replace_working_memory": lambda r, s: {"memory": MEMORIES[r.variant % 3], "writer": _writer(r, s)},
+}
+_OF_RUNS: dict[str, Cook] = {
+    "add_run": _new_run,
+    "start_run": lambda r, s: {"run_id": _run_id(r, s), "lease": LEASE},
+    "renew_run": _run_writer,
+    "add_step": lambda r, s: {"tokens": r.variant, **_run_writer(r, s)},
+    "end_run": _end,
+    "cancel_run": _cancel,
+}
+_OF_SESSIONS: dict[str, Cook] = {
+    "update_session": _update,
+    "close_session": _reasoned,
+    "restore_session": _reasoned,
+    "expire_session": _reasoned,
+    "delete_session": _reasoned,
+    "transfer_session": lambda r, _: {"to": USERS[r.variant % 2]},
+    "fork_session": lambda r, _: {"title": (None, "Fork")[r.variant % 2]},
+}

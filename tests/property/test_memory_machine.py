@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis.stateful import run_state_machine_as_test
 
 from satchel.store import Store
 from satchel.stores.memory import MemoryStore
@@ -16,10 +17,11 @@ class MemoryMachine(Machine):
         return store, store
 
 
-class TestMemoryStore(MemoryMachine.TestCase):  # type: ignore[misc, name-defined]  # made by Hypothesis at run time
-    settings = settings_for(80, 40)
+def test_the_memory_store_agrees_with_the_model() -> None:
+    run_state_machine_as_test(MemoryMachine, settings=settings_for(80, 40))
 
 
 @pytest.mark.full
-class TestMemoryStoreDeeply(MemoryMachine.TestCase):  # type: ignore[misc, name-defined]  # made by Hypothesis at run time
-    settings = settings_for(2_000, 80)
+@pytest.mark.timeout(3_600)
+def test_the_memory_store_agrees_with_the_model_over_many_more_interleavings() -> None:
+    run_state_machine_as_test(MemoryMachine, settings=settings_for(2_000, 80))

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis.stateful import run_state_machine_as_test
 
 from satchel.store import Store
 from satchel.stores.sqlite import SqliteStore
@@ -25,10 +26,11 @@ class SqliteMachine(Machine):
             self.folder.cleanup()
 
 
-class TestSqliteStore(SqliteMachine.TestCase):  # type: ignore[misc, name-defined]  # made by Hypothesis at run time
-    settings = settings_for(70, 25)
+def test_the_sqlite_store_agrees_with_the_model() -> None:
+    run_state_machine_as_test(SqliteMachine, settings=settings_for(70, 25))
 
 
 @pytest.mark.full
-class TestSqliteStoreDeeply(SqliteMachine.TestCase):  # type: ignore[misc, name-defined]  # made by Hypothesis at run time
-    settings = settings_for(600, 60)
+@pytest.mark.timeout(3_600)
+def test_the_sqlite_store_agrees_with_the_model_over_many_more_interleavings() -> None:
+    run_state_machine_as_test(SqliteMachine, settings=settings_for(600, 60))

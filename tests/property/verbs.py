@@ -9,7 +9,6 @@ from typing import Any
 from satchel.domain.principal import Principal
 from tests.property.model import (
     ENDED,
-    SECOND,
     Change,
     Facts,
     Model,
@@ -54,6 +53,7 @@ class Verbs(Model):
         other.sessions = copy.deepcopy(self.sessions)
         other.named = dict(self.named)
         other.keyed = dict(self.keyed)
+        other.forks = dict(self.forks)
         return other
 
     # -- lifecycle
@@ -212,7 +212,7 @@ class Verbs(Model):
             effect,
             request=("delete", reason),
             needs_active=False,
-            deleted=lambda session: {"session_id": session_id, "replayed": False},
+            deleted=lambda _: {"session_id": session_id, "replayed": False},
             **options,
         )
 
@@ -251,11 +251,25 @@ class Verbs(Model):
 
         return self.write(who, session_id, effect, request=("update", title, metadata), **options)
 
-    def fork_session(self, who: Principal, session_id: str, *, fresh: str, title: str | None) -> Facts:
+    def fork_session(self, who: Principal, session_id: str, *, fresh: str, title: str | None, key: str | None) -> Facts:
         source = self.visible(who, session_id)
         self.settle(source)
         if source.status == "DELETED":
             raise Refused("session_deleted")
+        place = (who.tenant_id, session_id, side_of(who), key or "")
+        if key is not None and place in self.forks:
+            first, made = self.forks[place]
+            fork = self.sessions[who.tenant_id, made]
+            if not self.sees(who, fork):
+                raise Refused("session_not_found")
+            self.settle(fork)
+            if fork.status == "DELETED":
+                raise Refused("session_deleted")
+            if first != title:
+                raise Refused("idempotency_mismatch")
+            return {"session_id": made, "replayed": True}
+        if key is not None:
+            self.forks[place] = (title, fresh)
         session = copy.deepcopy(source)
         now = self.clock.now
         session.session_id, session.external_id, session.generation = fresh, None, 0
@@ -279,7 +293,10 @@ class Verbs(Model):
         if session.last_seq > source.last_seq:
             change.done()
         self.sessions[who.tenant_id, fresh] = session
-        return {"session_id": fresh}
+        answer: Facts = {"session_id": fresh, "replayed": False}
+        if key is not None:  # as with a creation, the key's record stands in the new session
+            session.keys[side_of(who), key] = (("fork", session_id, title), answer)
+        return answer
 
     # -- messages
 
@@ -441,7 +458,7 @@ class Verbs(Model):
                 memory[name] = [item for item in memory.get(name, []) if item not in items]
             for name, items in patch.get("append", {}).items():
                 memory[name] = memory.get(name, []) + items
-            return memory | patch.get("set", {})
+            return {**memory, **patch.get("set", {})}
 
         needs_version = bool(patch.get("clear") or patch.get("set"))
         return self._memory(who, session_id, patched, ("patch", patch), needs_version, writer, expected, options)
@@ -652,6 +669,3 @@ class Verbs(Model):
         ]
         shown.sort(key=lambda session: (session.updated, session.session_id.encode()), reverse=True)
         return [session.session_id for session in shown]
-
-
-IDLE = 1_000 * SECOND

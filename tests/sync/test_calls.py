@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -32,6 +34,20 @@ def test_errors_arrive_as_they_were_raised() -> None:
     with pytest.raises(SessionClosed, match="restore_session"):
         manager.append_message(session.session_id, {"role": "user", "content": "too late"})
     assert manager.restore_session(session.session_id).status == "ACTIVE"
+
+
+def test_a_refusal_does_not_wait_for_the_collector() -> None:
+    manager = SessionManager()
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(SessionNotFound) as unknown:
+            manager.get_session("sess_nobody")
+        seen = weakref.ref(unknown.value)
+        del unknown
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_a_manager_without_arguments_has_a_memory_of_its_own() -> None:

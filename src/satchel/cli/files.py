@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import gzip
 import os
-import signal
 import stat
-import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import IO, Literal, NoReturn, cast
+from typing import IO, Literal, cast
 
 from satchel.cli.failures import FileUnusable
+from satchel.cli.stdin import InterruptibleStdin
 
 STDIO = "-"
 MIB = 1024 * 1024
@@ -50,17 +48,16 @@ def check_readable(names: Sequence[str]) -> int | None:
 class Lines:
     """The lines of one file. ``number`` counts those that were given out, ``position`` the bytes read of the file itself."""
 
-    def __init__(self, name: str, raw: IO[bytes]) -> None:
+    def __init__(self, name: str, readline: Callable[[int], bytes], *, tell: Callable[[], int] | None = None) -> None:
         self._name = name
-        self._raw = raw
-        self._text: IO[bytes] = cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if name.endswith(".gz") else raw
+        self._readline = readline
+        self._tell = tell
         self._read = 0
-        self._can_tell = raw.seekable()
         self.number = 0
 
     @property
     def position(self) -> int:
-        return self._raw.tell() if self._can_tell else self._read
+        return self._read if self._tell is None else self._tell()
 
     def __iter__(self) -> Iterator[bytes]:
         while line := self._next():
@@ -71,11 +68,7 @@ class Lines:
     def _next(self) -> bytes:
         where = f"{shown_name(self._name)}, line {self.number + 1}"
         try:
-            if self._name == STDIO:
-                with _interrupted_at_once():
-                    line = self._text.readline(LONGEST_LINE + 1)
-            else:
-                line = self._text.readline(LONGEST_LINE + 1)
+            line = self._readline(LONGEST_LINE + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise FileUnusable(where, f"cannot be read ({_reason(error)})") from error
         if len(line) > LONGEST_LINE:
@@ -87,10 +80,12 @@ class Lines:
 def reading(name: str) -> Iterator[Lines]:
     """Raises FileUnusable, also while the lines are read."""
     if name == STDIO:
-        yield Lines(name, sys.stdin.buffer)
+        with InterruptibleStdin() as stdin:
+            yield Lines(name, stdin.readline)
         return
     with _opened(Path(name), "rb", name) as raw:
-        yield Lines(name, raw)
+        text = gzip.GzipFile(fileobj=raw) if name.endswith(".gz") else raw
+        yield Lines(name, text.readline, tell=raw.tell if raw.seekable() else None)
 
 
 @contextmanager
@@ -138,17 +133,3 @@ def _for_the_owner(path: str, how: int) -> int:
 def _reason(error: Exception) -> str:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return reason[:1].lower() + reason[1:]
-
-
-@contextmanager
-def _interrupted_at_once() -> Iterator[None]:
-    """While asyncio runs, a first Ctrl-C only cancels a task; a read that waits for somebody to type would never hear it."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -9,6 +9,7 @@ from satchel import Session, SessionDeleted, SessionManager
 from satchel.cli import documents, flags, output, sentences
 from satchel.cli.failures import ConfirmationNeeded, NotConfirmed
 from satchel.cli.progress import waiting
+from satchel.cli.stdin import InterruptibleStdin
 from satchel.cli.store import opened, run_async
 
 
@@ -106,7 +107,9 @@ async def _confirm(sessions: SessionManager, session_id: str) -> None:
     )
     sys.stderr.write("Delete it for ever? [y/N] ")
     sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    with InterruptibleStdin() as stdin:
+        answer = stdin.readline()
+    if answer.strip().lower() not in (b"y", b"yes"):
         raise NotConfirmed(session_id)
 
 

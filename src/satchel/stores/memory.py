@@ -324,7 +324,7 @@ class MemoryStore(Store):
     async def wait(self, ref: SessionRef, after: int, timeout: float) -> None:
         self._check_open()
         kept = self._sessions.get(ref)
-        if kept is None or kept.record.last_seq > after:
+        if kept is None or kept.record.last_seq > after or kept.record.status == "DELETED":
             return
         woken = self._woken
         with contextlib.suppress(TimeoutError):

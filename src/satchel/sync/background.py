@@ -8,11 +8,9 @@ as those of tasks do.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextvars
 import os
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -22,10 +20,6 @@ from satchel.errors import StoreMisused
 T = TypeVar("T")
 S = TypeVar("S")
 
-STOP_PATIENCE = 5.0  # seconds that the end of the process waits for the thread
-# Seconds that a call on a daemon thread is held at the end of the process before it is refused. The process is gone by then,
-# and no traceback was written on its way out; unless somebody waits for that thread.
-LAST_REFUSAL = 2.0
 SWALLOWED = 0.25  # seconds after which a task that was cancelled and goes on is cancelled again
 
 AFTER_FORK = (
@@ -36,7 +30,6 @@ OWN_THREAD = (
     "satchel.sync was called on its own background thread, which would wait for itself for ever;"
     " call it from another thread, or use the async managers of satchel"
 )
-STOPPED = "the process is ending, and the background thread of satchel.sync has stopped"
 
 
 class BackgroundLoop:
@@ -46,18 +39,17 @@ class BackgroundLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._process = 0
-        self.has_stopped = False
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` on the loop and wait for its end. Whatever interrupts the waiting (Ctrl-C) cancels the work, waits
-        until it has ended, and is raised; the loop goes on. Raises StoreMisused on the loop's own thread, in a process
-        that was forked after the start, and at the end of the process."""
+        until it has ended, and is raised; the loop goes on. Raises StoreMisused on the loop's own thread, and in a
+        process that was forked after the start."""
         try:
             loop = self._running()
         except BaseException:
             work.close()
             raise
-        return _Call(self, loop, work).result()
+        return _Call(loop, work).result()
 
     @property
     def has_started(self) -> bool:
@@ -74,18 +66,12 @@ class BackgroundLoop:
             raise StoreMisused(AFTER_FORK)
         if self._thread is not None and self._thread.ident == threading.get_ident():
             raise StoreMisused(OWN_THREAD)
-        if self.has_stopped:
-            if threading.current_thread() is not threading.main_thread():
-                time.sleep(LAST_REFUSAL)
-            raise StoreMisused(STOPPED)
         return loop
 
     def _start(self) -> asyncio.AbstractEventLoop:
         with _process.starting:
             if self._loop is not None:  # another thread was faster
                 return self._loop
-            if self.has_stopped:
-                raise StoreMisused(STOPPED)
             loop = asyncio.new_event_loop()
             thread = threading.Thread(target=_run, args=(loop,), name="satchel-sync", daemon=True)
             try:
@@ -96,29 +82,12 @@ class BackgroundLoop:
             self._thread, self._process, self._loop = thread, os.getpid(), loop
             return loop
 
-    def stop(self) -> None:
-        """At the end of the process. What still waits is cancelled."""
-        self.has_stopped = True
-        if self._loop is None or self._thread is None or self._process != os.getpid():
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(STOP_PATIENCE)
-
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Until the process ends. What is half-way then stays so, as if it had been killed: stores and leases are made for
+    that, and threads that still wait are daemons, which are better not woken to fail in the dark."""
     asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-    finally:
-        # Generators that are half-way stay so: to close them all at once, nested ones too, is more than asyncio can do.
-        loop.run_until_complete(_cancel_tasks())
-        loop.close()
-
-
-async def _cancel_tasks() -> None:
-    """Also those that others start on their way out."""
-    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
-        await cancel(tasks)
+    loop.run_forever()
 
 
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
@@ -133,10 +102,9 @@ async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
 class _Call(Generic[T]):
     """One coroutine on its way, and the thread that waits for it."""
 
-    __slots__ = ("_ending", "_home", "_inbox", "_loop", "_task", "_work")
+    __slots__ = ("_ending", "_inbox", "_loop", "_task", "_work")
 
-    def __init__(self, home: BackgroundLoop, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
-        self._home = home
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
         self._loop = loop
         self._work = work
         self._task: asyncio.Task[T] | None = None
@@ -154,10 +122,12 @@ class _Call(Generic[T]):
             while self._inbox.get() is not None:
                 pass  # a question that nobody answers any more
             raise
-        assert self._task is not None
-        if self._task.cancelled() and self._home.has_stopped:
-            raise StoreMisused(STOPPED)
-        return self._task.result()
+        task, self._task = self._task, None
+        assert task is not None
+        try:
+            return task.result()
+        finally:
+            del task  # else an error would hold itself by its traceback, until the collector comes
 
     async def ask(self, question: Callable[[], S]) -> S:
         """In the loop: have the thread that waits answer ``question``."""
@@ -197,8 +167,6 @@ class _Call(Generic[T]):
         self._ending.add_done_callback(lambda _: self._inbox.put(None))
 
     def _end(self, task: asyncio.Task[T]) -> None:
-        if self._home.has_stopped and (task.cancelled() or task.exception() is not None):
-            self._inbox.put(lambda: time.sleep(LAST_REFUSAL))
         self._inbox.put(None)
 
 
@@ -236,11 +204,5 @@ def _in_forked_child() -> None:
     _process = _Process(shared)  # with a new lock: somebody may have held the other
 
 
-def _stop() -> None:
-    _process.shared.stop()
-
-
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_forked_child)
-# When this is imported, not when the thread starts: what a program does at its end itself comes before it.
-atexit.register(_stop)

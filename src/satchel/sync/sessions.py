@@ -482,7 +482,7 @@ class SessionManager:
 
         ``with sessions.run(session_id, goal=…, input=…) as run: …`` gives a RunContext. Leaving the wait (a
         cancelled task) cancels the run. Raises as :meth:`RunManager.add_run`; RunFenced from a write of a run that is
-        lost.
+        lost, and at once when an earlier call with this ``idempotency_key`` added the run: it is executed once.
         """
         return Held(
             self._loop,

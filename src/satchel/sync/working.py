@@ -40,7 +40,8 @@ class RunContext:
 
     @property
     def is_cancelled(self) -> bool:
-        """Somebody asked the run to stop, or it was lost. Learned with each renewal of the lease and each write."""
+        """Somebody asked the run to stop, or it was lost. Learned with each renewal of the lease (a third of it) and each
+        step."""
         return self._async.is_cancelled
 
     def session(self) -> Session:

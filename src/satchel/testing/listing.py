@@ -157,7 +157,7 @@ class ListingSuite(StoreSuite):
             (ADA, {"updated_after": to_datetime(START)}),
         ):
             with pytest.raises(InvalidCursor):
-                await ids(stage, who, cursor=cursor, **filters)  # type: ignore[arg-type]
+                await ids(stage, who, cursor=cursor, **filters)
         for wrong in ("", "nonsense", cursor[:-2], "é", "A" * 10_000):
             with pytest.raises(InvalidCursor):
                 await ids(stage, cursor=wrong)

@@ -331,9 +331,10 @@ class LimitSuite(StoreSuite):
             await agent.append_messages(sid, [self.sized(175), self.sized(176)])
         async with refused(stage, sid, LimitExceeded, size=4, limit=3, unit="messages"):
             await agent.append_messages(sid, [self.sized(50)] * 4)
-        for empty in ([], "text", {"role": "user"}):
+        wrong: tuple[Any, ...] = ([], (), "text", b"text", {"role": "user"})
+        for messages in wrong:
             async with refused(stage, sid, InvalidInput, field="messages"):
-                await agent.append_messages(sid, empty)  # type: ignore[arg-type]
+                await agent.append_messages(sid, messages)
 
     async def test_memory_metadata_and_title_are_bounded(self, stage: Stage) -> None:
         sid = await stage.session()

@@ -154,7 +154,7 @@ class RunSuite(StoreSuite):
             await runs.add_run(sid, input=str(n), on_busy="queue")
         for on_busy in ("queue", "cancel"):
             async with refused(stage, sid, QueueFull, size=17, limit=16, setting="limits.queued_runs"):
-                await runs.add_run(sid, on_busy=on_busy)  # type: ignore[arg-type]
+                await runs.add_run(sid, on_busy=on_busy)
         heavy = await stage.session()
         await stage.started_run(heavy)
         await runs.add_run(heavy, input="x" * (1024 * 1024 - 100), on_busy="queue")
@@ -393,7 +393,7 @@ class RunSuite(StoreSuite):
             ({"metadata": []}, "metadata"),
         ):
             async with refused(stage, sid, InvalidInput, field=field):
-                await runs.add_run(sid, **options)  # type: ignore[arg-type]
+                await runs.add_run(sid, **options)
         for verb in (runs.get_run, runs.start_run, runs.cancel_run):
             async with refused(stage, sid, RunNotFound, run_id="run_x"):
                 await verb(sid, "run_x")
@@ -428,6 +428,45 @@ class RunSuite(StoreSuite):
         assert (shown.runs[0].status, shown.runs[0].error.code) == ("FAILED", "agent_error")
         assert "ZeroDivisionError" in shown.runs[0].error.message
         assert shown.tool_history[0].status == "failed"
+
+    async def test_a_repeated_call_of_sessions_run_does_not_execute_the_run_twice(self, stage: Stage) -> None:
+        sid = await stage.session()
+        sessions = stage.sessions(ADAS_AGENT)
+        executed = 0
+        async with sessions.run(sid, input="go", idempotency_key="key-1") as run:
+            executed += 1
+            with pytest.raises(RunFenced) as met:
+                async with sessions.run(sid, input="go", idempotency_key="key-1"):
+                    executed += 1
+            assert met.value.run_id == run.run.run_id
+        with pytest.raises(RunFenced):
+            async with sessions.run(sid, input="go", idempotency_key="key-1"):
+                executed += 1
+        shown = await sessions.get_session(sid)
+        assert (executed, shown.run_count, shown.message_count) == (1, 1, 1)
+
+    @pytest.mark.parametrize("turn", ["free", "taken"])
+    async def test_a_caller_that_leaves_while_its_run_is_added_leaves_no_run_behind(
+        self, stage: Stage, turn: str
+    ) -> None:
+        sid = await stage.session()
+        if turn == "taken":
+            await stage.started_run(sid)
+
+        async def start() -> None:
+            async with stage.sessions(ADAS_AGENT).run(sid, input="impatient"):
+                await asyncio.sleep(60)
+
+        for turns in range(12):
+            starting = asyncio.create_task(start())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+        kept = await stage.record(sid)
+        assert kept.queue == ()
+        assert (kept.turn is not None) == (turn == "taken")
 
     async def test_leaving_the_wait_for_the_turn_cancels_the_run(self, stage: Stage) -> None:
         sid = await stage.session()

@@ -638,7 +638,7 @@ class StoreContractSuite(StoreSuite):
     # -- erasure
 
     async def test_rows_of_a_tombstone_are_erased_in_steps_of_their_limit(self, store: Store) -> None:
-        rows = {
+        rows: dict[str, Any] = {
             "events": tuple(event(seq, kind="tool_call_started", body=b"{}") for seq in range(1, 31)),
             "calls": tuple(call(seq, arguments_hash=bytes([seq]) * 16) for seq in range(1, 11)),
             "runs": tuple(run(number) for number in range(1, 6)),

@@ -309,14 +309,15 @@ ORDER BY run.number DESC
 LIMIT ?6;
 
 -- The newest seq of a session that is there: 0 without an event.
+-- For those who wait: a tombstone is after every event, so that they hear of the end.
 -- name: last_seq
-SELECT coalesce((
+SELECT CASE WHEN status = 'DELETED' THEN 9223372036854775807 ELSE coalesce((
     SELECT seq
     FROM events
     WHERE tenant_id = ?1 AND session_id = ?2
     ORDER BY seq DESC
     LIMIT 1
-), 0)
+), 0) END
 FROM sessions
 WHERE tenant_id = ?1 AND session_id = ?2;
 
