@@ -12,12 +12,15 @@ from satchel.store import Store
 from satchel.stores.memory import MemoryStore
 from satchel.stores.sqlite import SqliteStore
 from satchel.testing.clock import SettableClock
+from satchel.testing.expiry import ExpirySuite
 from satchel.testing.idempotency import IdempotencySuite
+from satchel.testing.leases import LeaseSuite
 from satchel.testing.lifecycle import LifecycleSuite
 from satchel.testing.memory import MemorySuite
 from satchel.testing.messages import MessageSuite
 from satchel.testing.runs import RunSuite
-from satchel.testing.store_contract import StoreContractSuite
+from satchel.testing.store_reading import StoreReadingSuite
+from satchel.testing.store_writing import StoreWritingSuite
 from satchel.testing.suite import StoreFactory
 from satchel.testing.suites import SUITES, bound_to
 from satchel.testing.tool_calls import ToolCallSuite
@@ -25,10 +28,12 @@ from satchel.testing.transfer import TransferSuite
 from satchel.testing.versions import VersionSuite
 from satchel.testing.wrappers import StoreWrapper, UnknownStore, YieldingStore
 
-THROUGH_MANAGERS = [suite for suite in SUITES if suite is not StoreContractSuite]
+THROUGH_MANAGERS = [suite for suite in SUITES if suite not in (StoreWritingSuite, StoreReadingSuite)]
 WHERE_WRITERS_MEET = (
     IdempotencySuite,
     LifecycleSuite,
+    ExpirySuite,
+    LeaseSuite,
     MemorySuite,
     MessageSuite,
     RunSuite,
@@ -66,7 +71,7 @@ class UnknownSqlite(StoreFactory):
 
 
 for factory, suites in (
-    (YieldingMemory, (*THROUGH_MANAGERS, StoreContractSuite)),
+    (YieldingMemory, SUITES),
     (UnknownMemory, THROUGH_MANAGERS),
     (YieldingSqlite, WHERE_WRITERS_MEET),
     (UnknownSqlite, WHERE_WRITERS_MEET),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Any, assert_type
 
 import pytest
@@ -79,9 +80,5 @@ def test_types_are_those_that_the_caller_holds() -> None:
             with run.tool("read_file") as call:
                 assert_type(call, ToolUse)
         assert_type(Sweeper(store).sweep_once(), SweepReport)
-        assert [event.seq for event in zip_shortest(manager.follow(session_id, after=0), 2)] == [1, 2]
-
-
-def zip_shortest(events: Iteration[Event], count: int) -> list[Event]:
-    with events:
-        return [event for _, event in zip(range(count), events, strict=False)]
+        with manager.follow(session_id, after=0) as events:
+            assert [event.seq for event in islice(events, 2)] == [1, 2]

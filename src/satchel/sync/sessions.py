@@ -98,7 +98,7 @@ class SessionManager:
     ) -> Page[Session]:
         """Own sessions (an unbound agent's and an admin's: the tenant's, or one ``user_id``'s), newest change first.
 
-        ``status`` is the one that holds now. ``updated_after`` (from it on) and ``updated_before`` bound the last change.
+        ``status`` is the one that holds now (tombstones are in no list). ``updated_after`` (from it on) and ``updated_before`` bound the last change.
         ``metadata``: all these members are equal. ``title``: contains this text, whatever its case. A page can be short, or
         empty, and still have a ``next``: at most 1,000 sessions are looked at in one call.
         """
@@ -562,6 +562,7 @@ class SessionManager:
 
         A conversation gets an id of ours and keeps its own as ``external_id``. It is written in chunks, and seen by
         nobody before its last. The same call goes on where a former one stopped, and leaves out what is there already.
-        Raises InvalidInput, naming the line.
+        All become ``user_id``'s (left out: one's own); a principal that is not bound to one user may leave it out for lines
+        that name their owner. Raises InvalidInput, naming the line.
         """
         return Iteration(self._loop, self._async.import_sessions(Feed(lines), user_id=user_id))

@@ -17,7 +17,6 @@ from satchel.errors import (
 )
 from satchel.testing.stage import ADA, ADAS_AGENT, AGENT, Stage, refused, said, unchanged
 from satchel.testing.suite import StoreSuite
-from satchel.testing.wrappers import RivalStore
 
 MICROSECOND = 0.000001
 
@@ -227,117 +226,6 @@ class RunSuite(StoreSuite):
         await runs.end_cancelled_run(sid, attempt)
         told = [(message.content, message.status) for message in await agent.messages(sid)]
         assert told == [("go", "complete"), ("half an ans", "interrupted")]
-
-    # -- leases
-
-    async def test_a_lost_workers_run_is_failed_at_the_leases_end_and_not_before(self, stage: Stage) -> None:
-        sid = await stage.session()
-        agent, runs = stage.sessions(ADAS_AGENT), stage.runs()
-        _, attempt = await stage.started_run(sid, lease=30)
-        call = await agent.start_tool_call(sid, "run_shell", {}, attempt=attempt)
-        waiting = await runs.add_run(sid, on_busy="queue")
-        stage.clock.pass_lease_time(30 - MICROSECOND)
-        assert (await runs.get_run(sid, attempt.run_id)).status == "RUNNING"
-        stage.clock.pass_lease_time(MICROSECOND)
-        lost = await runs.get_run(sid, attempt.run_id)
-        assert lost.error is not None
-        assert (lost.status, lost.error.code, lost.stop_reason) == ("FAILED", "worker_lost", "worker_lost")
-        (kept,) = await agent.tool_history(sid)
-        assert (kept.seq, kept.status, kept.ok) == (call.seq, "unknown", None)
-        assert (await stage.sessions().get_session(sid)).active_run_id == waiting.run_id
-        assert (await stage.log(sid))[-1].actor == "operator"
-
-    async def test_a_lease_of_another_boot_is_over(self, stage: Stage) -> None:
-        sid = await stage.session()
-        _, attempt = await stage.started_run(sid, lease=3_600)
-        stage.clock.reboot()
-        assert (await stage.runs().get_run(sid, attempt.run_id)).status == "FAILED"
-
-    async def test_a_lease_is_not_touched_by_wall_time(self, stage: Stage) -> None:
-        sid = await stage.session()
-        _, attempt = await stage.started_run(sid, lease=30)
-        stage.clock.step_wall(86_400)
-        stage.clock.step_wall(-2 * 86_400)
-        assert (await stage.runs().get_run(sid, attempt.run_id)).status == "RUNNING"
-
-    async def test_renewals_keep_a_run_alive_and_are_not_lost_under_appends(self, stage: Stage, second: Stage) -> None:
-        sid = await stage.session()
-        _, attempt = await stage.started_run(sid, lease=30)
-        for _ in range(20):
-            stage.clock.pass_lease_time(20)
-            await asyncio.gather(
-                stage.runs().renew_run(sid, attempt),
-                *(door.sessions().append_message(sid, said("x")) for door in (second, stage, second)),
-            )
-        kept = await stage.record(sid)
-        assert kept.lease_until == stage.clock.lease_now + 30_000_000
-        assert (await stage.runs().get_run(sid, attempt.run_id)).status == "RUNNING"
-
-    async def test_a_renewal_under_a_rivals_append_is_kept_and_so_is_the_append(self, stage: Stage) -> None:
-        """Both ways round: revisions are compared, not versions, which a renewal does not move."""
-        sid = await stage.session()
-        _, attempt = await stage.started_run(sid, lease=30)
-        stage.clock.pass_lease_time(10)
-        racing = RivalStore(stage.store)
-        slow = Stage(racing, stage.clock)
-
-        async def renew() -> None:
-            await stage.runs().renew_run(sid, attempt)
-
-        async def append() -> None:
-            await stage.sessions().append_message(sid, said("x"))
-
-        racing.rival = renew
-        await slow.sessions().append_message(sid, said("x"))
-        assert (await stage.record(sid)).lease_until == stage.clock.lease_now + 30_000_000
-        stage.clock.pass_lease_time(10)
-        racing.rival = append
-        await slow.runs().renew_run(sid, attempt)
-        kept = await stage.record(sid)
-        assert (kept.lease_until, kept.messages) == (stage.clock.lease_now + 30_000_000, 2)
-
-    async def test_the_attempt_that_still_has_the_run_is_not_taken_for_dead_by_its_own_write(
-        self, stage: Stage
-    ) -> None:
-        sid = await stage.session()
-        _, attempt = await stage.started_run(sid, lease=30)
-        stage.clock.pass_lease_time(100)
-        assert await stage.runs().renew_run(sid, attempt) is False
-        assert (await stage.runs().get_run(sid, attempt.run_id)).status == "RUNNING"
-
-    async def test_a_run_with_attempts_left_is_claimed_again_and_its_first_worker_fenced(self, stage: Stage) -> None:
-        sid = await stage.session()
-        runs, agent = stage.runs(), stage.sessions(ADAS_AGENT)
-        run = await runs.add_run(sid, input="go", max_attempts=2)
-        await runs.start_run(sid, run.run_id, lease=30)
-        old = Attempt(run.run_id, 1)
-        call = await agent.start_tool_call(sid, "t", attempt=old)
-        stage.clock.pass_time(30)
-        returned = await runs.get_run(sid, run.run_id)
-        assert (returned.status, returned.attempt) == ("READY", 1)
-        again = await runs.start_run(sid, run.run_id, lease=30)
-        assert again.attempt == 2
-        for late in (
-            runs.renew_run(sid, old),
-            runs.complete_run(sid, old),
-            agent.append_message(sid, said("late", "assistant"), attempt=old),
-            agent.update_working_memory(sid, {"append": {"plan": "x"}}, attempt=old),
-            agent.start_tool_call(sid, "t", attempt=old),
-        ):
-            async with refused(stage, sid, RunFenced, run_id=run.run_id, attempt=1):
-                await late
-        assert {one.seq: one.status for one in await agent.tool_history(sid)} == {call.seq: "unknown"}
-        assert [message.content for message in await agent.messages(sid)] == ["go"]
-        stage.clock.pass_time(30)
-        last = await runs.get_run(sid, run.run_id)
-        assert (last.status, last.attempt) == ("FAILED", 2)
-
-    async def test_a_run_asked_to_stop_is_cancelled_when_its_worker_is_lost(self, stage: Stage) -> None:
-        sid = await stage.session()
-        run, _ = await stage.started_run(sid, lease=30, max_attempts=3)
-        await stage.runs().cancel_run(sid, run.run_id)
-        stage.clock.pass_time(30)
-        assert (await stage.runs().get_run(sid, run.run_id)).status == "CANCELLED"
 
     # -- claimable runs
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from satchel.testing.context import ContextSuite
+from satchel.testing.expiry import ExpirySuite
 from satchel.testing.follow import FollowSuite
 from satchel.testing.idempotency import IdempotencySuite
 from satchel.testing.isolation import IsolationSuite
+from satchel.testing.leases import LeaseSuite
 from satchel.testing.lifecycle import LifecycleSuite
 from satchel.testing.listing import ListingSuite
 from satchel.testing.memory import MemorySuite
 from satchel.testing.messages import LabelSuite, LimitSuite, MessageSuite
 from satchel.testing.ownership import OwnershipSuite
 from satchel.testing.runs import RunSuite
-from satchel.testing.store_contract import StoreContractSuite
+from satchel.testing.store_reading import StoreReadingSuite
+from satchel.testing.store_writing import StoreWritingSuite
 from satchel.testing.suite import StoreFactory, StoreSuite
 from satchel.testing.tool_calls import ToolCallSuite
 from satchel.testing.transfer import TransferSuite
@@ -22,6 +25,7 @@ from satchel.testing.versions import VersionSuite
 
 SUITES: tuple[type[StoreSuite], ...] = (
     LifecycleSuite,
+    ExpirySuite,
     MessageSuite,
     LimitSuite,
     LabelSuite,
@@ -29,6 +33,7 @@ SUITES: tuple[type[StoreSuite], ...] = (
     MemorySuite,
     ToolCallSuite,
     RunSuite,
+    LeaseSuite,
     IdempotencySuite,
     OwnershipSuite,
     ListingSuite,
@@ -36,7 +41,8 @@ SUITES: tuple[type[StoreSuite], ...] = (
     TransferSuite,
     ContextSuite,
     IsolationSuite,
-    StoreContractSuite,
+    StoreWritingSuite,
+    StoreReadingSuite,
 )
 
 

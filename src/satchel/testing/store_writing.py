@@ -1,0 +1,326 @@
+"""The Store contract by itself, writing: absent, twice, at once, exact instants. No manager decides anything here."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from satchel.domain.clock import SECOND
+from satchel.domain.idempotency import Answer, IdempotencyRecord
+from satchel.domain.ids import SessionRef
+from satchel.domain.record import OpenCall, Turn, Waiting
+from satchel.domain.run import RunError, Usage
+from satchel.domain.state import SessionState, Want
+from satchel.errors import StoreMisused
+from satchel.store import Change, Loaded, Outcome, Store
+from satchel.testing.clock import START, SettableClock
+from satchel.testing.rows import HASH, REF, call, event, put, record, run, state_of
+from satchel.testing.stage import Stage
+from satchel.testing.suite import StoreSuite
+
+
+class StoreWritingSuite(StoreSuite):
+    @pytest.fixture
+    def store(self, stage: Stage) -> Store:
+        return stage.store
+
+    # -- open and close
+
+    async def test_a_store_that_is_not_open_says_so(self, clock: SettableClock, tmp_path: Path) -> None:
+        store = self.make_store(clock, tmp_path)
+        await store.open()
+        await store.open()
+        await put(store)
+        await store.close()
+        await store.close()
+        for use in (
+            lambda: store.load({REF: Want()}),
+            lambda: store.commit([]),
+            lambda: store.transact({REF: Want()}, lambda _: ()),
+            lambda: store.snapshot(REF),
+            lambda: store.events(REF, limit=1),
+            lambda: store.tool_calls(REF, limit=1),
+            lambda: store.runs(REF, limit=1),
+            lambda: store.sessions("acme", limit=1),
+            lambda: store.due("sweep", limit=1),
+            lambda: store.wait(REF, 0, 0.01),
+            lambda: store.erase(REF, 1),
+        ):
+            with pytest.raises(StoreMisused):
+                await use()
+
+    async def test_what_was_acknowledged_is_there_after_opening_again(
+        self, clock: SettableClock, tmp_path: Path
+    ) -> None:
+        store = self.make_store(clock, tmp_path)
+        if not store.capabilities.durable:
+            return
+        await store.open()
+        await put(store, events=(event(1),), record=record(last_seq=1))
+        await store.close()
+        again = self.make_store(clock, tmp_path)
+        await again.open()
+        page = await again.events(REF, limit=10)
+        await again.close()
+        assert (page.record, page.events) == (record(last_seq=1), (event(1),))
+
+    # -- commit
+
+    async def test_a_record_is_made_once(self, store: Store) -> None:
+        assert await put(store) is Outcome.APPLIED
+        assert await put(store, record=record(title="another")) is Outcome.STALE
+        assert (await store.snapshot(REF)).record == record()
+
+    async def test_a_change_on_another_revision_is_stale_and_leaves_nothing(self, store: Store) -> None:
+        assert await put(store, base=3) is Outcome.STALE  # nothing is there
+        await put(store)
+        for base in (None, 6, 8, 0, -1):
+            outcome = await put(
+                store,
+                base=base,
+                record=record(revision=99, title="stale"),
+                events=(event(1),),
+                runs=(run(1),),
+                calls=(call(1),),
+                working_memory=b'{"goal":"x"}',
+                metadata=b'{"k":1}',
+                idempotency=(IdempotencyRecord(b"k" * 16, b"f" * 16, Answer(1, START)),),
+            )
+            assert outcome is Outcome.STALE
+        snapshot = await store.snapshot(REF, messages=9, tool_calls=9, runs=9)
+        assert snapshot.record == record()
+        assert (snapshot.messages, snapshot.tool_calls, snapshot.runs) == ((), (), ())
+        assert (snapshot.working_memory, snapshot.metadata) == (b"", b"")
+        assert (await state_of(store, keys=(b"k" * 16,))).keys == {}
+        assert await put(store, base=7) is Outcome.APPLIED
+
+    async def test_of_two_changes_on_one_revision_one_is_applied(self, store: Store) -> None:
+        await put(store)
+        outcomes = await asyncio.gather(
+            *(put(store, base=7, record=record(revision=8, title=str(n)), events=(event(1),)) for n in range(8))
+        )
+        assert sorted(outcome.value for outcome in outcomes) == ["applied"] + ["stale"] * 7
+        assert len((await store.events(REF, limit=10)).events) == 1
+
+    async def test_not_after_is_exact(self, store: Store, clock: SettableClock) -> None:
+        await put(store)
+        assert await put(store, base=7, not_after=clock.now) is Outcome.STALE
+        assert await put(store, base=7, not_after=clock.now - 1) is Outcome.STALE
+        assert await put(store, base=7, not_after=clock.now + 1) is Outcome.APPLIED
+        assert await put(store, SessionRef("acme", "new"), not_after=clock.now) is Outcome.STALE
+        assert (await store.snapshot(SessionRef("acme", "new"))).record is None
+
+    async def test_each_change_of_a_batch_is_for_itself(self, store: Store) -> None:
+        refs = [SessionRef("acme", f"sess_{n}") for n in range(5)]
+        await put(store, refs[1])
+        await put(store, refs[3])
+        changes = [Change(ref=ref, base=None, record=record(ref, last_seq=1), events=(event(1),)) for ref in refs]
+        outcomes = await store.commit(changes)
+        assert [outcome.value for outcome in outcomes] == ["applied", "stale", "applied", "stale", "applied"]
+        for index, ref in enumerate(refs):
+            assert len((await store.events(ref, limit=9)).events) == (index % 2 == 0)
+        assert await store.commit([]) == []
+
+    async def test_transact_decides_on_what_is_there(self, store: Store) -> None:
+        await put(store)
+        seen: list[Loaded] = []
+
+        def decide(loaded: Loaded) -> list[Change]:
+            seen.append(loaded)
+            state = loaded.sessions[REF]
+            assert isinstance(state, SessionState)
+            assert state.record is not None
+            return [Change(ref=REF, base=state.record.revision, record=record(revision=state.record.revision + 1))]
+
+        outcomes = [(await store.transact({REF: Want()}, decide))[0] for _ in range(3)]
+        assert [outcome.value for outcome in outcomes] == ["applied"] * 3
+        assert await store.transact({REF: Want()}, lambda _: ()) == []
+        assert (await state_of(store)).existing.revision == 10
+        assert len(seen) == 3
+
+    async def test_an_error_of_the_decision_leaves_the_store_usable_and_unchanged(self, store: Store) -> None:
+        await put(store)
+
+        def decide(_: Loaded) -> list[Change]:
+            raise LookupError("a fault of ours")
+
+        with pytest.raises(LookupError):
+            await store.transact({REF: Want()}, decide)
+        assert await put(store, base=7) is Outcome.APPLIED
+
+    async def test_a_cancelled_call_leaves_the_store_usable(self, store: Store) -> None:
+        await put(store)
+        for _ in range(5):
+            task = asyncio.create_task(put(store, base=7))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        for _ in range(100):  # one that was cancelled may still land
+            revision = (await state_of(store)).existing.revision
+            assert revision in (7, 8)
+            if await put(store, base=revision) is Outcome.APPLIED:
+                return
+        raise AssertionError("nothing can be written any more")
+
+    # -- load
+
+    async def test_absent_sessions_have_a_state_without_a_record(self, store: Store, clock: SettableClock) -> None:
+        await put(store)
+        absent = SessionRef("umbrella", REF.session_id)
+        loaded = await store.load({REF: Want(), absent: Want(keys=(b"k" * 16,), run_ids=("run_1",), open_work=True)})
+        there, missing = loaded.sessions[REF], loaded.sessions[absent]
+        assert isinstance(there, SessionState)
+        assert isinstance(missing, SessionState)
+        assert (there.record, missing.record) == (record(), None)
+        assert loaded.clock == clock()
+        assert (await store.load({})).sessions == {}
+
+    async def test_every_field_of_a_record_comes_back(self, store: Store) -> None:
+        full = record(
+            status="CLOSED",
+            version=5,
+            last_seq=9,
+            title="广告 NUL-free ' \" \\ %_",
+            external_id="chat' OR 1=1 --",
+            generation=2,
+            closed_at=START + 1,
+            hidden=False,
+            usage=Usage(1, 2, 3),
+            turn=Turn(run_id="run_1", status="RUNNING", attempt=2, agent="coding", lease=30, cancel_requested=True),
+            queue=(Waiting(run_id="run_2", agent="data", size=10),),
+            open_calls=(OpenCall(seq=3, tool_call_id="c\u00e9", run_id="run_1"),),
+            asked=("c1", "c2"),
+            sweep_at=START + 5,
+            lease_until=1 << 60,
+            lease_clock="boot",
+        )
+        await put(store, record=full)
+        assert (await store.snapshot(REF)).record == full
+        assert (await state_of(store)).record == full
+
+    async def test_a_load_gives_what_is_wanted_and_nothing_else(self, store: Store) -> None:
+        keys = tuple(bytes([n]) * 16 for n in range(3))
+        answer = Answer(3, START, (1, 2), ("run_1",), "READY")
+        await put(
+            store,
+            record=record(last_seq=4),
+            events=(event(1), event(2, kind="tool_call_started", body=b'{"tool":"t"}'), event(3), event(4)),
+            calls=(call(2),),
+            runs=(run(1), run(2)),
+            working_memory=b'{"goal":"x"}',
+            metadata=b'{"k":1}',
+            idempotency=tuple(IdempotencyRecord(key, b"f" * 16, answer) for key in keys[:2]),
+        )
+        bare = await state_of(store)
+        assert (bare.keys, bare.runs, bare.calls, bare.same_calls, bare.events) == ({}, {}, {}, {}, {})
+        assert (bare.working_memory, bare.metadata) == (b"", b"")
+        full = await state_of(
+            store,
+            keys=keys,
+            run_ids=("run_2", "run_9"),
+            call_seqs=(2, 3),
+            arguments_hashes=(HASH, b"x" * 16),
+            event_seqs=(1, 3, 9),
+            working_memory=True,
+            metadata=True,
+        )
+        assert set(full.keys) == set(keys[:2])
+        assert full.keys[keys[0]] == IdempotencyRecord(keys[0], b"f" * 16, answer)
+        assert set(full.runs) == {"run_2"}
+        assert full.calls == {2: call(2, start_body=b'{"tool":"t"}')}
+        assert full.same_calls == {HASH: 2}
+        assert full.events == {1: event(1), 3: event(3)}
+        assert (full.working_memory, full.metadata) == (b'{"goal":"x"}', b'{"k":1}')
+
+    async def test_retractions_come_with_the_events_they_refer_to(self, store: Store) -> None:
+        taken = event(3, kind="message_retracted", refers_to=1, body=b"{}")
+        await put(store, record=record(last_seq=3), events=(event(1), event(2), taken))
+        assert (await state_of(store, event_seqs=(1, 2))).events == {1: event(1), 2: event(2), 3: taken}
+        assert (await state_of(store, event_seqs=(2,))).events == {2: event(2)}
+
+    async def test_open_work_is_loaded_when_wanted_and_when_it_is_overdue(
+        self, store: Store, clock: SettableClock
+    ) -> None:
+        busy = record(
+            last_seq=3,
+            turn=Turn(run_id="run_1", status="RUNNING", attempt=1, lease=30),
+            queue=(Waiting(run_id="run_2"),),
+            open_calls=(OpenCall(seq=1, run_id="run_1"), OpenCall(seq=3)),
+            lease_until=clock.lease_now + 30 * SECOND,
+            lease_clock=clock.lease_clock,
+        )
+        started = tuple(event(seq, kind="tool_call_started", body=b"{}") for seq in (1, 2, 3))
+        calls = (call(1), call(2, status="unknown", end_time=START), call(3))
+        await put(store, record=busy, events=started, calls=calls, runs=(run(1), run(2), run(3)))
+        assert (await state_of(store)).runs == {}
+        wanted = await state_of(store, open_work=True)
+        assert (set(wanted.runs), set(wanted.calls)) == ({"run_1", "run_2"}, {1, 3})
+        clock.pass_lease_time(30)
+        overdue = await state_of(store)
+        assert (set(overdue.runs), set(overdue.calls)) == ({"run_1", "run_2"}, {1, 3})
+
+    async def test_rows_are_replaced_by_their_newer_selves(self, store: Store) -> None:
+        started = event(1, kind="tool_call_started", body=b'{"tool":"t","arguments":1.50}')
+        ended = event(2, kind="tool_call_finished", refers_to=1, body=b'{"status":"succeeded","result":[1.50]}')
+        await put(
+            store, record=record(last_seq=1), events=(started,), calls=(call(1, tool_call_id="c", run_id="run_1"),)
+        )
+        over = call(
+            1,
+            version=2,
+            status="succeeded",
+            end_time=START + 9,
+            tool_call_id="c",
+            run_id="run_1",
+            result_seq=2,
+            repeat_of=None,
+        )
+        row = run(
+            1,
+            status="FAILED",
+            version=2,
+            goal="g",
+            agent="a",
+            start_time=START,
+            end_time=START + 1,
+            steps=3,
+            usage=Usage(1, 2, 3),
+            error=RunError("code", "message"),
+            stop_reason="error",
+            attempt=2,
+            max_attempts=3,
+            cancel_requested=True,
+            metadata=msgspec.Raw(b'{"k":1.50}'),
+        )
+        await put(store, base=7, events=(ended,), calls=(over,), runs=(run(1),), record=record(revision=8, last_seq=2))
+        await put(store, base=8, runs=(row,), record=record(revision=9, last_seq=2))
+        (kept,) = (await store.tool_calls(REF, limit=9)).tool_calls
+        assert kept == msgspec.structs.replace(over, start_body=started.body, end_body=ended.body)
+        (held,) = (await store.runs(REF, limit=9)).runs
+        assert (bytes(held.metadata), bytes(held.input)) == (b'{"k":1.50}', b"")
+        assert msgspec.structs.replace(held, metadata=row.metadata, input=row.input) == row
+
+    async def test_a_runs_input_is_its_message_once_it_is_one(self, store: Store) -> None:
+        waiting = run(1, input=msgspec.Raw(b'{"role":"user","content":1.50}'), input_metadata=msgspec.Raw(b'{"m":1}'))
+        await put(store, runs=(waiting,))
+        (held,) = (await store.runs(REF, limit=9)).runs
+        assert (bytes(held.input), bytes(held.input_metadata)) == (b'{"role":"user","content":1.50}', b'{"m":1}')
+        said = event(1, body=b'{"role":"user","content":1.50}', run_id="run_1")
+        await put(store, base=7, events=(said,), runs=(run(1, input_seq=1),), record=record(revision=8, last_seq=1))
+        (held,) = (await store.runs(REF, limit=9)).runs
+        assert bytes(held.input) == said.body
+        assert bytes((await state_of(store, run_ids=("run_1",))).runs["run_1"].input) == said.body
+
+    async def test_memory_and_metadata_stay_unless_they_are_given(self, store: Store) -> None:
+        await put(store, working_memory=b'{"goal":"x"}', metadata=b'{"k":1.50}')
+        await put(store, base=7, record=record(revision=8))
+        snapshot = await store.snapshot(REF)
+        assert (snapshot.working_memory, snapshot.metadata) == (b'{"goal":"x"}', b'{"k":1.50}')
+        await put(store, base=8, working_memory=b"", record=record(revision=9))
+        snapshot = await store.snapshot(REF)
+        assert (snapshot.working_memory, snapshot.metadata) == (b"", b'{"k":1.50}')
+        without = await store.snapshot(REF, working_memory=False, metadata=False)
+        assert (without.working_memory, without.metadata) == (b"", b"")
