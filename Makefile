@@ -42,12 +42,15 @@ check: venv ## format, lint, types, floors, links, examples of the docs: what a 
 	@$(BIN)/mypy --strict $(CODE)
 	@echo "==> floors: imports go down only"
 	@$(BIN)/python -m tools.check_floors
+	@echo "==> the blocking managers are those of today"
+	@$(BIN)/python -m tools.make_sync --check
 	@echo "==> links in the docs"
 	@$(BIN)/python -m tools.check_links
 	@echo "==> examples in the docs"
 	@$(PYTEST) -q tests/test_docs.py
 
-format: venv ## format the code and repair what the linter can repair
+format: venv ## write the blocking managers anew, format the code and repair what the linter can repair
+	@$(BIN)/python -m tools.make_sync
 	@$(BIN)/ruff check --fix-only --quiet $(CODE)
 	@$(BIN)/ruff format $(CODE)
 

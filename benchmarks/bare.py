@@ -26,7 +26,7 @@ class Rows:
         self.sessions: dict[Row, Row] = {
             (row[0], row[1]): (*row[:2], *row[2:])
             for row in connection.execute(
-                "SELECT tenant_id, session_id, updated_at, expires_at, revision, record FROM sessions"
+                "SELECT tenant_id, session_id, updated_at, turns_at, revision, record FROM sessions"
             )
         }
         self.events: list[Row] = connection.execute(

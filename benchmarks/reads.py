@@ -16,7 +16,7 @@ from benchmarks.appends import ADA, message
 from benchmarks.figures import Figure, compared, in_turn
 from satchel import OpenStore, Principal, SessionManager
 from satchel.domain.clock import rfc3339
-from satchel.domain.edit import with_sweep
+from satchel.domain.edit import with_entries
 from satchel.domain.record import SessionRecord
 from satchel.store import Change
 
@@ -124,7 +124,7 @@ async def fill(store: OpenStore, *, others: int, own: int) -> None:
     for number in range(others + own):
         user = "ada" if number % step == 0 and number // step < own else f"user-{number % 997}"
         at = AT + number
-        record = with_sweep(
+        record = with_entries(
             SessionRecord(
                 tenant_id="acme",
                 session_id=f"sess_{number:024d}",

@@ -15,6 +15,7 @@ from satchel.domain.tool_call import ToolCall
 from satchel.engine import Engine, RunContext, ToolUse
 from satchel.errors import (
     Conflict,
+    FrozenSnapshot,
     IdempotencyMismatch,
     IllegalTransition,
     InvalidCursor,
@@ -61,6 +62,7 @@ __all__ = [
     "Context",
     "Engine",
     "Event",
+    "FrozenSnapshot",
     "IdempotencyMismatch",
     "IllegalTransition",
     "Imported",

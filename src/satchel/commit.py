@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
+from enum import IntEnum
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -27,7 +28,15 @@ from satchel.domain.run import RunRow, stored_run
 from satchel.domain.state import Clock, Effect, SessionState, Want, merge_wants
 from satchel.domain.tool_call import CallRow
 from satchel.domain.upkeep import is_overdue, settle
-from satchel.errors import OutcomeUnknown, SatchelError, StoreBusy, StoreCorrupt, StoreMisused, StoreUnavailable
+from satchel.errors import (
+    OutcomeUnknown,
+    SatchelError,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreMisused,
+    StoreUnavailable,
+)
 from satchel.store import Change, Loaded, Outcome, Store
 
 V = TypeVar("V")
@@ -45,16 +54,27 @@ class Committed(msgspec.Struct, Generic[V], frozen=True):
     replayed: bool
 
 
-class _Waiting:
-    """One decision on its way."""
+class _Apart(IntEnum):
+    """How far a decision stays away from others, after a batch that it was in could not be decided."""
 
-    __slots__ = ("decision", "entered", "future", "unsettled")
+    NOT = 0
+    IN_ITS_SESSION = 1  # with the other decisions on its session
+    ALONE = 2
+
+
+class _Waiting:
+    """One decision on its way. What it wants and weighs is asked of it once, while a fault is its own caller's."""
+
+    __slots__ = ("apart", "decision", "entered", "future", "size", "unsettled", "want")
 
     def __init__(self, decision: Decision[Any], future: asyncio.Future[Any]) -> None:
         self.decision = decision
         self.future = future
+        self.size = decision.size
+        self.want = decision.want()
         self.entered = time.monotonic()
         self.unsettled: list[Answer] = []  # what may have been committed for it: the store could not tell
+        self.apart = _Apart.NOT
 
     def answer(self, result: Committed[Any] | BaseException) -> None:
         if self.future.done():  # its caller went away
@@ -154,7 +174,7 @@ class _Fold:
 
     def note_unsettled(self) -> None:
         """The store could not tell whether the change was applied: its answers may be found again as replays."""
-        for waiting, result in zip(self.waiting, self.results, strict=True):
+        for waiting, result in zip(self.waiting, self.results, strict=False):  # fewer, if deciding broke off
             if isinstance(result, Committed) and not result.replayed:
                 waiting.unsettled.append(result.answer)
 
@@ -174,6 +194,9 @@ class _Fold:
             metadata=self.metadata,
             idempotency=tuple(self.idempotency),
         )
+
+
+_Again = list[tuple[SessionRef, list[_Waiting]]]
 
 
 class _Batch:
@@ -201,17 +224,21 @@ class _Batch:
             fold.decide_all(loaded.clock)
         return [fold.change(ref) for ref, fold in self._folds.items() if fold.written]
 
-    def settle(self, outcomes: Sequence[Outcome]) -> list[tuple[SessionRef, list[_Waiting]]]:
+    def settle(self, outcomes: Sequence[Outcome]) -> _Again:
         """Answer what is certain; what is to be decided again is given back."""
-        again: list[tuple[SessionRef, list[_Waiting]]] = []
-        remaining = iter(outcomes)
+        again: _Again = []
+        written = [ref for ref, fold in self._folds.items() if fold.written]
+        told = dict(zip(written, outcomes, strict=True))
         for ref, fold in self._folds.items():
-            outcome = next(remaining) if fold.written else Outcome.APPLIED
+            outcome = told.get(ref, Outcome.APPLIED)
             if outcome is Outcome.APPLIED:
                 for waiting, result in zip(fold.waiting, fold.results, strict=True):
                     waiting.answer(result)
             elif outcome is Outcome.REJECTED:
-                _fail(fold.waiting, StoreCorrupt(f"session {ref.session_id}, or what was to be written to it,"))
+                rejected = StoreCorrupt(
+                    f"session {ref.session_id}", trouble="does not take this write; it was not stored"
+                )
+                again += _refuse(ref, fold.waiting, rejected)
             else:
                 if outcome is Outcome.UNKNOWN:
                     fold.note_unsettled()
@@ -219,12 +246,35 @@ class _Batch:
                 if kept:
                     again.append((ref, kept))
         for ref, error in self._unreadable.items():
-            _fail(self.taken[ref], error)
+            again += _refuse(ref, self.taken[ref], error)
         return again
 
-    def fail(self, error: BaseException) -> None:
-        for waiting in self.taken.values():
-            _fail(waiting, error)
+    def fail(self, error: BaseException) -> _Again:
+        """The whole of it failed. If the store is not to blame one decision is, and nobody else may hear of it: what was
+        taken together is given back, to be tried apart."""
+        if not isinstance(error, Exception) or (isinstance(error, StoreError) and not isinstance(error, StoreCorrupt)):
+            for waiting in self.taken.values():
+                _fail(waiting, error)
+            return []
+        for fold in self._folds.values():
+            fold.note_unsettled()
+        if len(self.taken) > 1:
+            return [(ref, _apart(waiting, _Apart.IN_ITS_SESSION)) for ref, waiting in self.taken.items()]
+        return [kept for ref, waiting in self.taken.items() for kept in _refuse(ref, waiting, error)]
+
+
+def _apart(waiting: list[_Waiting], how: _Apart) -> list[_Waiting]:
+    for one in waiting:
+        one.apart = max(one.apart, how)
+    return waiting
+
+
+def _refuse(ref: SessionRef, waiting: list[_Waiting], error: BaseException) -> _Again:
+    """An error of one session. Among several decisions it is the fault of one: each is given back, to be tried alone."""
+    if len(waiting) > 1:
+        return [(ref, _apart(waiting, _Apart.ALONE))]
+    _fail(waiting, error)
+    return []
 
 
 def _still_patient(waiting: list[_Waiting]) -> list[_Waiting]:
@@ -247,7 +297,12 @@ class Committer:
         self._in_flight: set[SessionRef] = set()
         self._batches: set[asyncio.Future[list[Outcome]]] = set()
         self._scheduled = False
+        self._some_apart = False
         self._closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     def submit(self, decision: Decision[V]) -> Awaitable[Committed[V]]:
         """Decide and commit. Raises the decision's refusal, or a StoreError. If the caller is cancelled the decision may
@@ -256,11 +311,12 @@ class Committer:
             raise StoreMisused("the store is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Committed[V]] = loop.create_future()
+        entering = _Waiting(decision, future)
         waiting = self._waiting.get(decision.ref)
         if waiting is None:
-            self._waiting[decision.ref] = [_Waiting(decision, future)]
+            self._waiting[decision.ref] = [entering]
         else:
-            waiting.append(_Waiting(decision, future))
+            waiting.append(entering)
         self._schedule(loop)
         return future
 
@@ -287,9 +343,9 @@ class Committer:
             batch = _Batch(taken)
             try:
                 landing = asyncio.ensure_future(self._store.transact(batch.wanted(), batch.decide))
-            except Exception as error:  # noqa: BLE001  # every caller hears it; none may wait for ever
+            except Exception as error:  # noqa: BLE001  # somebody hears it; nobody may wait for ever
                 self._in_flight.difference_update(taken)
-                batch.fail(error)
+                self._take_back(batch.fail(error))
                 continue
             self._batches.add(landing)
             landing.add_done_callback(partial(self._landed, batch))
@@ -300,16 +356,27 @@ class Committer:
         self._in_flight.difference_update(batch.taken)
         if landing.cancelled():
             batch.fail(OutcomeUnknown("the event loop stopped"))
-        elif (error := landing.exception()) is not None:
-            batch.fail(error)
+        elif (failure := landing.exception()) is not None:
+            self._take_back(batch.fail(failure))
         else:
-            for ref, again in batch.settle(landing.result()):
-                self._waiting[ref] = again + self._waiting.get(ref, [])
+            try:
+                again = batch.settle(landing.result())
+            except Exception as error:  # noqa: BLE001  # a store's answer that is none: nobody may wait for ever
+                again = batch.fail(error)
+            self._take_back(again)
         if self._waiting:
             self._schedule(landing.get_loop())
 
+    def _take_back(self, again: _Again) -> None:
+        """They go before those that came after them."""
+        for ref, waiting in again:
+            self._some_apart = self._some_apart or waiting[0].apart is not _Apart.NOT
+            self._waiting[ref] = waiting + self._waiting.get(ref, [])
+
     def _take(self) -> dict[SessionRef, list[_Waiting]]:
         """The decisions that waited longest, session by session, within a batch's bounds; a larger one goes alone."""
+        if self._some_apart and (found := self._take_apart()):
+            return found
         batch: dict[SessionRef, list[_Waiting]] = {}
         count = size = 0
         for ref in list(self._waiting):
@@ -318,28 +385,43 @@ class Committer:
             queue = self._waiting[ref]
             taken = 0
             for waiting in queue:
-                added = waiting.decision.size
-                if count and (count == BATCH_DECISIONS or size + added > BATCH_BYTES):
+                if count and (count == BATCH_DECISIONS or size + waiting.size > BATCH_BYTES):
                     break
                 count += 1
                 taken += 1
-                size += added
+                size += waiting.size
             if taken:
-                batch[ref] = queue[:taken]
-                self._in_flight.add(ref)
-                if taken == len(queue):
-                    del self._waiting[ref]
-                else:
-                    self._waiting[ref] = queue[taken:]
+                batch[ref] = self._pull(ref, taken)
             if count == BATCH_DECISIONS or size > BATCH_BYTES:
                 break
         return batch
 
+    def _take_apart(self) -> dict[SessionRef, list[_Waiting]]:
+        """Of one session those that go apart, or the first of those that go alone. They stand before all others of it."""
+        self._some_apart = False
+        for ref, queue in self._waiting.items():
+            how = queue[0].apart
+            if how is _Apart.NOT:
+                continue
+            self._some_apart = True
+            if ref in self._in_flight:
+                continue
+            if how is _Apart.ALONE:
+                return {ref: self._pull(ref, 1)}
+            return {ref: self._pull(ref, sum([waiting.apart is how for waiting in queue]))}
+        return {}
+
+    def _pull(self, ref: SessionRef, count: int) -> list[_Waiting]:
+        self._in_flight.add(ref)
+        queue = self._waiting[ref]
+        if count == len(queue):
+            return self._waiting.pop(ref)
+        self._waiting[ref] = queue[count:]
+        return queue[:count]
+
 
 def _want(waiting: list[_Waiting]) -> Want:
-    if len(waiting) == 1:
-        return waiting[0].decision.want()
-    return merge_wants([one.decision.want() for one in waiting])
+    return waiting[0].want if len(waiting) == 1 else merge_wants([one.want for one in waiting])
 
 
 def _fail(waiting: list[_Waiting], error: BaseException) -> None:
@@ -361,7 +443,10 @@ class OpenStore:
         self.committer = Committer(store)
 
     async def open(self) -> OpenStore:
+        """Also again, after it was closed."""
         await self.store.open()
+        if self.committer.is_closed:
+            self.committer = Committer(self.store)
         return self
 
     async def close(self) -> None:

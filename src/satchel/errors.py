@@ -5,6 +5,7 @@
     ├── InvalidInput                 the request by itself is wrong (also a ValueError)
     │   ├── LimitExceeded            too large, too many, too deep
     │   └── InvalidCursor            a cursor that this caller did not get for this list
+    ├── FrozenSnapshot               a snapshot was written to (also an AttributeError)
     ├── NotFound                     unknown, or somebody else's: both look alike
     │   ├── SessionNotFound          (also a KeyError)
     │   ├── RunNotFound
@@ -96,6 +97,12 @@ class InvalidCursor(InvalidInput):
         super().__init__("not a cursor of this list; start again without one", field="cursor")
 
 
+class FrozenSnapshot(SatchelError, AttributeError):
+    """Somebody wrote to a snapshot. The sentence names the method that writes to the session."""
+
+    code = "frozen_snapshot"
+
+
 class NotFound(SatchelError):
     """Unknown to this caller: it does not exist, or it is somebody else's."""
 
@@ -174,7 +181,7 @@ class VersionRequired(Conflict):
 
     def __init__(self, *, action: str) -> None:
         self.action = action
-        super().__init__(f"{action} needs expected_version (or comes from the run that has the turn)")
+        super().__init__(f"{action}: give expected_version, or write as the run that has the turn")
 
 
 class IdempotencyMismatch(Conflict):
@@ -334,11 +341,13 @@ class OutcomeUnknown(StoreError):
 
 
 class StoreCorrupt(StoreError):
+    """What is stored is damaged. Reads show what is left; a write that needs what is lost is refused."""
+
     code = "store_corrupt"
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, trouble: str = "is stored in a form that cannot be read") -> None:
         self.what = what
-        super().__init__(f"{what} cannot be read; nothing was changed")
+        super().__init__(f"{what} {trouble}")
 
 
 class StoreMisused(StoreError):

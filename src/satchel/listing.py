@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
 from satchel.domain.json_text import canonical, decode
@@ -11,6 +13,9 @@ from satchel.domain.session import Session, session_from
 from satchel.store import ListedSession, Store
 
 SCANNED = 1000  # sessions that one call looks at
+
+_encode = msgspec.json.Encoder().encode
+_log = logging.getLogger("satchel.listing")
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,8 +42,9 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_page(store: Store, filters: Filters, *, side: str, limit: int, cursor: str | None) -> Page[Session]:
-    """Newest ``updated_at`` first. Raises InvalidCursor when the cursor is of another list, or another caller's."""
-    parts = ("sessions", side, msgspec.json.encode(filters).decode())
+    """Newest ``updated_at`` first. A session that cannot be read is left out, and named in the log ``satchel.listing``; asked
+    for by its id it is StoreCorrupt. Raises InvalidCursor when the cursor is of another list, or another caller's."""
+    parts = ("sessions", side, _encode(filters).decode())
     after: tuple[int, str] | None = None
     if cursor is not None:
         updated_at, session_id = decode_cursor(cursor, *parts, shape=(int, str))
@@ -56,6 +62,8 @@ async def list_page(store: Store, filters: Filters, *, side: str, limit: int, cu
             after=after,
             limit=size,
         )
+        for session_id in page.unreadable:
+            _log.error("session %r cannot be read, and is in no list", session_id)
         for listed in page.sessions:
             if len(found) == limit:
                 return Page(tuple(found), None if after is None else encode_cursor(after, *parts))

@@ -8,10 +8,31 @@ from typing import Any
 
 import msgspec
 
-from satchel.access import access_to, checked_limit, draft_parts, request
+from satchel.access import (
+    access_to,
+    check_user_size,
+    checked_attempt,
+    checked_choice,
+    checked_filters,
+    checked_flag,
+    checked_limit,
+    checked_whole,
+    draft_parts,
+    request,
+)
 from satchel.commit import OpenStore
 from satchel.domain.clock import SECOND
-from satchel.domain.decisions.runs import AddRun, AddStep, CancelRun, EndRun, RenewRun, RunDecision, StartRun
+from satchel.domain.decisions.runs import (
+    AddRun,
+    AddStep,
+    CancelRun,
+    EndRun,
+    HandBackRun,
+    RenewRun,
+    RenewWaiting,
+    RunDecision,
+    StartRun,
+)
 from satchel.domain.ids import RANDOM_BYTES, checked_id, checked_line, digest, encode_id
 from satchel.domain.json_text import kind_of
 from satchel.domain.message import admit_message, admit_metadata
@@ -61,21 +82,24 @@ class RunManager:
         not JSON). It becomes a message of the session in the commit that starts the run. ``on_busy`` says what happens
         while another run has the turn: ``reject`` raises RunActive; ``queue`` waits (QueueFull when too many do);
         ``cancel`` asks the holder to stop and goes next. ``start`` takes the turn and starts at once if it is free; the
-        caller then executes the run itself, under a lease of ``lease`` seconds that it renews.
+        caller then executes the run itself, under a lease of ``lease`` seconds that it renews (``renew_run``; while it waits
+        for the turn, ``keep_waiting``).
 
         Raises SessionNotFound, NotAllowed, SessionClosed, SessionExpired, RunActive, QueueFull, InvalidInput.
         """
-        if on_busy not in ("reject", "queue", "cancel"):
-            raise InvalidInput("must be reject, queue or cancel", field="on_busy")
+        checked_choice(on_busy, ("reject", "queue", "cancel"), field="on_busy")
+        checked_flag(start, field="start")
         if type(max_attempts) is not int or not 1 <= max_attempts <= 100:
             raise InvalidInput("must be a whole number from 1 to 100", field="max_attempts")
         limits = self._access.limits
         if isinstance(input, str):
             input = {"role": "user", "content": input}
         message = None if input is None else admit_message(input, limits=limits, field="input")
+        if message is not None:
+            check_user_size(self._access.principal, message, limits=limits, field="input")
         kept = None if metadata is None else admit_metadata(metadata, limits=limits)
         checked_text(goal, field="goal")
-        if agent:
+        if agent != "":
             checked_id(agent, field="agent", limits=limits)
         common = self._access.common(session_id, idempotency_key, expected_version, None)
         parts = (None,) if message is None else draft_parts(message)
@@ -100,6 +124,7 @@ class RunManager:
 
     async def get_run(self, session_id: str, run_id: str) -> Run:
         """Raises RunNotFound."""
+        checked_id(run_id, field="run_id", limits=self._access.limits)
         page = await self.list_runs(session_id, run_id=run_id, limit=1)
         if not page.items:
             raise RunNotFound(run_id)
@@ -115,8 +140,9 @@ class RunManager:
         cursor: str | None = None,
     ) -> Page[Run]:
         """Newest first."""
-        if status is not None and status not in STATUSES:
-            raise InvalidInput(f"must be one of {', '.join(STATUSES)}", field="status")
+        if status is not None:
+            checked_choice(status, STATUSES, field="status")
+        checked_filters(self._access.limits, run_id=run_id)
         checked_limit(limit, most=self._access.limits.page)
         ref = self._access.ref(session_id)
         parts = ("runs", *ref, self._access.principal.side, status or "", run_id or "")
@@ -145,6 +171,7 @@ class RunManager:
 
         Raises RunNotFound, RunActive (another run has the turn), IllegalTransition.
         """
+        checked_id(run_id, field="run_id", limits=self._access.limits)
         decision = StartRun(
             **self._access.common(session_id, idempotency_key, expected_version, None),
             fingerprint=request("start_run", run_id),
@@ -155,8 +182,16 @@ class RunManager:
 
     async def renew_run(self, session_id: str, attempt: Attempt) -> bool:
         """Move the lease on. True: somebody asked the run to stop. Raises RunFenced when it is lost."""
+        checked_attempt(attempt)
         common = self._access.common(session_id, None, None, attempt) | {"key": None}
         return (await self._access.submit(RenewRun(**common))).value
+
+    async def keep_waiting(self, session_id: str, run_id: str) -> Run:
+        """Renew the lease of a run that this caller added with ``start=True`` and waits for: without it the run ends as
+        ``client_lost``, so that the queue goes on when a client dies. A run that does not wait is left alone."""
+        checked_id(run_id, field="run_id", limits=self._access.limits)
+        common = self._access.common(session_id, None, None, None) | {"key": None}
+        return (await self._access.submit(RenewWaiting(**common, run_id=run_id))).value
 
     async def add_step(
         self,
@@ -173,6 +208,7 @@ class RunManager:
         idempotency_key: str | None = None,
     ) -> Run:
         """One model call of a run, with its tokens as the provider counts them. (A tool call counts itself.)"""
+        checked_attempt(attempt)
         checked_text(name, field="name")
         counts = (input_tokens, output_tokens, total_tokens)
         if any(type(count) is not int or not 0 <= count < 1 << 53 for count in counts):
@@ -181,6 +217,7 @@ class RunManager:
         step: dict[str, Any] = {"kind": "model", "name": name}
         step.update(zip(("input_tokens", "output_tokens", "total_tokens"), counts, strict=True))
         if duration_ms is not None:
+            checked_whole(duration_ms, field="duration_ms")
             step["duration_ms"] = duration_ms
         if error is not None:
             step["error"] = checked_text(error, field="error")
@@ -233,6 +270,23 @@ class RunManager:
         """CANCELLED, by the attempt that was asked to stop; its open calls are closed as cancelled."""
         return await self._end(session_id, attempt, "CANCELLED", stop_reason, None, expected_version, idempotency_key)
 
+    async def hand_back_run(
+        self,
+        session_id: str,
+        attempt: Attempt,
+        *,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """By the attempt that holds it and will not finish it: READY again, with its turn, if it has attempts left; else
+        FAILED with ``worker_lost`` (CANCELLED, if it was asked to stop). Its open calls are closed as unknown."""
+        decision = HandBackRun(
+            **self._access.common(session_id, idempotency_key, expected_version, attempt),
+            fingerprint=request("hand_back_run", attempt.run_id, attempt.attempt),
+            run_id=attempt.run_id,
+        )
+        return (await self._access.submit(decision)).value
+
     async def _end(
         self,
         session_id: str,
@@ -243,6 +297,7 @@ class RunManager:
         expected_version: int | None,
         idempotency_key: str | None,
     ) -> Run:
+        checked_attempt(attempt)
         checked_text(stop_reason, field="stop_reason")
         why = None if error is None else msgspec.json.encode(error)
         decision = EndRun(
@@ -268,6 +323,7 @@ class RunManager:
 
         Raises RunNotFound, IllegalTransition (it has completed or failed).
         """
+        checked_id(run_id, field="run_id", limits=self._access.limits)
         checked_text(reason, field="reason")
         decision: RunDecision = CancelRun(
             **self._access.common(session_id, idempotency_key, expected_version, None),
@@ -287,7 +343,7 @@ def checked_lease(seconds: float) -> int:
 
 def checked_text(text: str, *, field: str) -> str:
     """Text of several lines, of at most 8 KiB."""
-    if not isinstance(text, str):
+    if type(text) is not str:
         raise InvalidInput(f"must be text, not {kind_of(text)}", field=field)
     checked_line(
         "".join(char for char in text if char not in "\n\t\r"), field=field, limit=GOAL_BYTES, setting="a fixed limit"

@@ -13,7 +13,21 @@ from typing import Any, Literal
 import msgspec
 
 from satchel import transfer
-from satchel.access import access_to, attempt_part, checked_instant, checked_limit, checked_whole, draft_parts, request
+from satchel.access import (
+    access_to,
+    attempt_part,
+    check_user_size,
+    checked_choice,
+    checked_filters,
+    checked_flag,
+    checked_instant,
+    checked_items,
+    checked_limit,
+    checked_policy,
+    checked_whole,
+    draft_parts,
+    request,
+)
 from satchel.commit import OpenStore
 from satchel.context import DIGEST_CALLS, DIGEST_RUNS, Context, build_context
 from satchel.domain.clock import SECOND
@@ -31,7 +45,7 @@ from satchel.domain.decisions.lifecycle import (
 from satchel.domain.decisions.memory import PatchMemory, ReplaceMemory
 from satchel.domain.decisions.messages import AppendMessages, RetractMessage
 from satchel.domain.decisions.tool_calls import FinishToolCall, RecordToolCall, StartToolCall
-from satchel.domain.event import Event, EventKind, MessageStatus
+from satchel.domain.event import KINDS, Event, EventKind, MessageStatus
 from satchel.domain.ids import RANDOM_BYTES, SessionRef, checked_id, checked_line, derived_session_id, encode_id
 from satchel.domain.json_text import admit, kind_of
 from satchel.domain.memory import WorkingMemory, admit_memory, admit_patch, memory_from
@@ -102,8 +116,9 @@ class SessionManager:
         owner = self._owner(user_id)
         limits = self._access.limits
         self._check_title(title)
-        if if_exists not in ("return", "raise"):
-            raise InvalidInput("must be return or raise", field="if_exists")
+        checked_choice(if_exists, ("return", "raise"), field="if_exists")
+        if policy is not None:
+            checked_policy(policy)
         if external_id is not None:
             checked_id(external_id, field="external_id", limits=limits)
         kept = b"" if metadata is None else admit_metadata(metadata, limits=limits)
@@ -124,7 +139,7 @@ class SessionManager:
                 ref=SessionRef(tenant_id, session_id),
                 principal=self._access.principal,
                 **key,
-                fingerprint=request("create_session", owner, title, external_id, kept, _encode(resolved)),
+                fingerprint=request("create_session", owner, title, external_id, kept, _encode(policy)),
                 user_id=owner,
                 title=title,
                 metadata=kept,
@@ -149,7 +164,7 @@ class SessionManager:
             return bound
         checked_id(user_id, field="user_id", limits=self._access.limits)
         if bound is not None and user_id != bound:
-            raise NotAllowed(role=self._access.principal.role, action="create sessions of other users")
+            raise NotAllowed(role=self._access.principal.role, action=f"create sessions of users other than {bound!r}")
         return user_id
 
     def _check_title(self, title: str) -> None:
@@ -167,9 +182,10 @@ class SessionManager:
         Raises SessionNotFound; SessionDeleted for a tombstone of one's own.
         """
         ref = self._access.ref(session_id)
-        chosen = frozenset(include)
-        if not chosen <= frozenset(INCLUDES):
-            raise InvalidInput(f"must be among {', '.join(INCLUDES)}", field="include")
+        checked_items(include, field="include")
+        chosen = tuple(include)
+        for name in chosen:
+            checked_choice(name, INCLUDES, field="include")
 
         async def fetch() -> Snapshot:
             return await self._access.store.snapshot(
@@ -208,8 +224,8 @@ class SessionManager:
         ``metadata``: all these members are equal. ``title``: contains this text, whatever its case. A page can be short, or
         empty, and still have a ``next``: at most 1,000 sessions are looked at in one call.
         """
-        if status is not None and status not in STATUSES:
-            raise InvalidInput(f"must be one of {', '.join(STATUSES)}", field="status")
+        if status is not None:
+            checked_choice(status, STATUSES, field="status")
         if title is not None:
             self._check_title(title)
         owner = self._access.principal.user_id
@@ -422,7 +438,9 @@ class SessionManager:
     ) -> tuple[Message, ...]:
         limits = self._access.limits
         if not isinstance(messages, (list, tuple)) or not messages:
-            raise InvalidInput("must be a list of one message or more", field="messages")
+            raise InvalidInput(
+                'must be a list of one message or more, each like {"role": "user", "content": "…"}', field="messages"
+            )
         if len(messages) > limits.batch_messages:
             raise LimitExceeded(
                 field="messages",
@@ -431,8 +449,7 @@ class SessionManager:
                 setting="limits.batch_messages",
                 unit="messages",
             )
-        if status not in ("complete", "interrupted"):
-            raise InvalidInput("must be complete or interrupted", field="status")
+        checked_choice(status, ("complete", "interrupted"), field="status")
         if len(messages) == 1:
             drafts: tuple[Draft, ...] = (admit_message(messages[0], metadata=metadata, format=format, limits=limits),)
         else:
@@ -442,6 +459,9 @@ class SessionManager:
                     for index, message in enumerate(messages)
                 ]
             )
+        for index, draft in enumerate(drafts):
+            where = "message" if len(drafts) == 1 else f"messages[{index}]"
+            check_user_size(self._access.principal, draft, limits=limits, field=where)
         size = sum([len(draft.body) for draft in drafts])
         if size > limits.batch:
             raise LimitExceeded(field="messages", size=size, limit=limits.batch, setting="limits.batch")
@@ -488,6 +508,7 @@ class SessionManager:
         cursor: str | None = None,
     ) -> Page[Message]:
         """Messages with ``after < seq < before``, in order or newest first."""
+        checked_flag(include_retracted, field="include_retracted")
         page, more = await self._events(
             session_id,
             list_name="messages",
@@ -517,7 +538,7 @@ class SessionManager:
         """One stroke, when the call and its outcome are both there.
 
         ``call``: ``tool``; and if they are known ``arguments``, ``ok`` (true unless an ``error`` is given), ``result``,
-        ``error``, ``tool_call_id``. Raises as append_message; ToolCallOpen if a call of this label is open.
+        ``error``, ``tool_call_id``. What a failed call gave back is its ``error``: its ``result`` if it has no other. Raises as append_message; ToolCallOpen if a call of this label is open.
         """
         if not isinstance(call, Mapping):
             raise InvalidInput(f"must be an object, not {kind_of(call)}", field="call")
@@ -533,6 +554,8 @@ class SessionManager:
         status: ToolCallStatus = "succeeded" if ok else "failed"
         result = self._outcome(call["result"], "result") if "result" in call else None
         failure = None if error is None else self._outcome(error, "error")
+        if not ok and failure is None:  # what a failed call gave back says how it failed
+            result, failure = None, result
         decision = RecordToolCall(
             **self._access.common(session_id, idempotency_key, expected_version, attempt),
             **fields,
@@ -594,6 +617,7 @@ class SessionManager:
         Raises ToolCallNotFound, ToolCallEnded, RunFenced (the call belongs to a run, and this is not its attempt).
         """
         checked_whole(seq, field="seq", least=1)
+        checked_flag(cancelled, field="cancelled")
         status: ToolCallStatus = "cancelled" if cancelled else "succeeded" if error is None else "failed"
         kept = None if status != "succeeded" else self._outcome(result, "result")
         failure = None if error is None else self._outcome(error, "error")
@@ -612,7 +636,7 @@ class SessionManager:
         if tool_call_id is not None:
             checked_id(tool_call_id, field="tool_call_id", limits=self._access.limits)
         # A str here is a value (models write arguments as JSON text), not JSON to be kept as received.
-        walked = _encode(arguments) if isinstance(arguments, str) and arguments.isascii() else None
+        walked = _encode(arguments) if type(arguments) is str and arguments.isascii() else None
         body = walked if walked is not None else self._value(arguments, "arguments")
         if len(body) > self._access.limits.agent_message:
             raise LimitExceeded(
@@ -654,6 +678,9 @@ class SessionManager:
         cursor: str | None = None,
     ) -> Page[ToolCall]:
         """Tool calls in the order of their starts, or newest first."""
+        checked_filters(self._access.limits, run_id=run_id, tool=tool, tool_call_id=tool_call_id)
+        if is_open is not None:
+            checked_flag(is_open, field="is_open")
         ref = self._access.ref(session_id)
         checked_limit(limit, most=self._access.limits.page)
         newest_first = _newest_first(order)
@@ -743,9 +770,35 @@ class SessionManager:
 
     # -- runs
 
-    async def add_run(self, session_id: str, **options: Any) -> Run:
+    async def add_run(
+        self,
+        session_id: str,
+        *,
+        goal: str = "",
+        agent: str = "",
+        input: Mapping[str, Any] | str | bytes | None = None,
+        on_busy: OnBusy = "reject",
+        max_attempts: int = 1,
+        metadata: Mapping[str, Any] | None = None,
+        start: bool = False,
+        lease: float = LEASE,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
         """See :meth:`RunManager.add_run`."""
-        return await self._runs.add_run(session_id, **options)
+        return await self._runs.add_run(
+            session_id,
+            goal=goal,
+            agent=agent,
+            input=input,
+            on_busy=on_busy,
+            max_attempts=max_attempts,
+            metadata=metadata,
+            start=start,
+            lease=lease,
+            expected_version=expected_version,
+            idempotency_key=idempotency_key,
+        )
 
     @asynccontextmanager
     async def run(
@@ -788,35 +841,45 @@ class SessionManager:
             reason = "an earlier call with this idempotency key added the run, and executes it"
             raise RunFenced(run_id=run.run_id, attempt=run.attempt, reason=reason)
         if run.status == "READY":
+            taking = asyncio.ensure_future(self._take_turn(session_id, run, lease))
             try:
-                run = await self._take_turn(session_id, run, lease)
-            except asyncio.CancelledError:
-                await asyncio.shield(self._runs.cancel_run(session_id, run.run_id))
+                run = await asyncio.shield(taking)
+            except BaseException:  # also a store that went away: nobody else will start this run
+                taking.cancel()
+                await asyncio.shield(self._withdraw(session_id, taking, run))
                 raise
         async with working(self, self._runs, run, lease=lease) as ctx:
             yield ctx
 
-    async def _withdraw(self, session_id: str, adding: Awaitable[Run]) -> None:
-        """The caller went away while its run was being added: if it was, it ends."""
+    async def _withdraw(self, session_id: str, pending: Awaitable[Run], added: Run | None = None) -> None:
+        """The caller went away while its run was being added, or while it waited: whatever became of the run, it ends."""
+        run = added
+        with contextlib.suppress(SatchelError, asyncio.CancelledError):
+            run = await pending
+        if run is None or run.replayed:
+            return
         with contextlib.suppress(SatchelError):
-            run = await adding
-            if run.status == "RUNNING" and not run.replayed:
-                await self._runs.end_cancelled_run(session_id, Attempt(run.run_id, run.attempt))
-            elif not run.replayed:
-                await self._runs.cancel_run(session_id, run.run_id)
+            now = await self._runs.cancel_run(session_id, run.run_id)
+            if now.status == "RUNNING":
+                await self._runs.end_cancelled_run(session_id, Attempt(now.run_id, now.attempt))
 
     async def _take_turn(self, session_id: str, run: Run, lease: float) -> Run:
-        """Wait until the run has the turn, and start it."""
+        """Wait until the run has the turn, and start it; the lease of who waits is renewed meanwhile."""
         ref = self._access.ref(session_id)
 
         async def fetch() -> Snapshot:
             return await self._access.store.snapshot(ref, working_memory=False, metadata=False)
 
+        loop = asyncio.get_running_loop()
+        renew_at = loop.time() + lease / 3
         while True:
             page, record = await self._access.read(ref, fetch)
             if all(waiting.run_id != run.run_id for waiting in record.queue):
                 return await self._runs.start_run(session_id, run.run_id, lease=lease)
-            patience = LONGEST_WAIT
+            if loop.time() >= renew_at:
+                await self._runs.keep_waiting(session_id, run.run_id)
+                renew_at = loop.time() + lease / 3
+            patience = min(LONGEST_WAIT, lease / 3)
             if record.lease_until is not None:  # nobody wakes us when a holder dies: its lease just ends
                 patience = min(patience, max(0.01, (record.lease_until - page.clock.lease_now) / SECOND))
             await self._access.store.wait(ref, record.last_seq, patience)
@@ -866,6 +929,9 @@ class SessionManager:
     ) -> tuple[EventPage, str | None]:
         ref = self._access.ref(session_id)
         checked_limit(limit, most=self._access.limits.page)
+        checked_filters(self._access.limits, run_id=run_id)
+        if kind is not None:
+            checked_choice(kind, KINDS, field="kind")
         checked_whole(after, field="after")
         if before is not None:
             checked_whole(before, field="before")
@@ -903,9 +969,11 @@ class SessionManager:
     async def follow(
         self, session_id: str, *, after: int | None = None, run_id: str | None = None
     ) -> AsyncIterator[Event]:
-        """Every event after ``after`` (None: from now on), in order, as they come; with ``run_id`` those of one run, until
+        """Every event after ``after`` (None: from when the first is asked for), in order, as they come; with ``run_id`` those of one run, until
         it has ended. A follower that starts again after the last ``seq`` it saw loses and repeats nothing. Ends with
         SessionDeleted when the session is deleted."""
+        if after is not None:
+            checked_whole(after, field="after")
         ref = self._access.ref(session_id)
 
         async def read(fetch: Callable[[], Awaitable[EventPage]]) -> EventPage:
@@ -924,17 +992,23 @@ class SessionManager:
 
     # -- what a model sees
 
-    async def context(self, session_id: str, *, max_tokens: int = 8000) -> Context:
-        """What a model should see: session state as data, then the newest messages that fit, pairs of call and result
-        whole. ``messages`` go straight into a chat API."""
+    async def context(self, session_id: str, *, max_tokens: int = 8000, run_number: int | None = None) -> Context:
+        """What a model should see, in at most ``max_tokens``: the instructions at the beginning, session state as data, then
+        the newest messages that fit, pairs of call and result whole. ``messages`` go straight into a chat API.
+
+        Messages that nobody will answer any more (their run was cancelled before it began) are left out; with
+        ``run_number`` also what belongs to later runs.
+        """
         checked_whole(max_tokens, field="max_tokens", least=1)
+        if run_number is not None:
+            checked_whole(run_number, field="run_number")
         ref = self._access.ref(session_id)
 
         async def fetch() -> Snapshot:
             return await self._access.store.snapshot(ref, metadata=False, tool_calls=DIGEST_CALLS, runs=DIGEST_RUNS)
 
         page, _ = await self._access.read(ref, fetch)
-        return await build_context(self._access.store, ref, page, max_tokens=max_tokens)
+        return await build_context(self._access.store, ref, page, max_tokens=max_tokens, run_number=run_number)
 
     # -- fork, export, import
 
@@ -962,6 +1036,8 @@ class SessionManager:
         """JSON lines, one conversation a line, in pieces to be joined: ``source``, ``licence``, ``session_id`` (the
         external_id where there is one), ``messages``, ``meta``, and a ``satchel`` object with what these five lack.
         Without ids: all that :meth:`list_sessions` would show with these ``filters``."""
+        if session_ids is not None:
+            checked_items(session_ids, field="session_ids")
         chosen = self._listed(filters) if session_ids is None else _each(session_ids)
         async for session_id in chosen:
             async for piece in transfer.export_session(self._access, session_id):
@@ -988,18 +1064,34 @@ class SessionManager:
         All become ``user_id``'s (left out: one's own); a principal that is not bound to one user may leave it out for lines
         that name their owner. Raises InvalidInput, naming the line.
         """
+        checked_items(lines, field="lines")
         bound = self._access.principal.user_id
         owner = None if user_id is None and bound is None else self._owner(user_id)
-        async for imported in transfer.import_sessions(self._access, lines, owner=owner):
+        async for imported in transfer.import_sessions(self._access, _texts(lines), owner=owner):
             yield imported
 
 
 def _newest_first(order: str) -> bool:
-    if order not in ("asc", "desc"):
-        raise InvalidInput("must be asc or desc", field="order")
+    checked_choice(order, ("asc", "desc"), field="order")
     return order == "desc"
 
 
 async def _each(items: Iterable[str]) -> AsyncIterator[str]:
     for item in items:
         yield item
+
+
+async def _texts(lines: Iterable[bytes | str] | AsyncIterable[bytes | str]) -> AsyncIterator[bytes | str]:
+    """Raises InvalidInput at the first line that is no text."""
+    if isinstance(lines, AsyncIterable):
+        async for line in lines:
+            yield _text(line)
+    else:
+        for line in lines:
+            yield _text(line)
+
+
+def _text(line: object) -> bytes | str:
+    if not isinstance(line, (bytes, str)):
+        raise InvalidInput(f"must be texts, not {kind_of(line)}", field="lines")
+    return line

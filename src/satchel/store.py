@@ -59,8 +59,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot of each session by itself. A session that is not there has a state without a record; one that cannot be
-    read has its error instead, and does not harm the others."""
+    """A snapshot of each session by itself. A session that is not there has a state without a record; one of which
+    something that is wanted cannot be read, or even asked for, has its error instead, and does not harm the others."""
 
     sessions: Mapping[SessionRef, SessionState | SatchelError]
     clock: Clock
@@ -105,8 +105,11 @@ class ListedSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
+    """``unreadable``: the ids of sessions that belong among these and are left out, because their records are corrupt."""
+
     clock: Clock
     sessions: tuple[ListedSession, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
 
 class Store(Protocol):
@@ -159,6 +162,7 @@ class Store(Protocol):
         return await self.commit(decide(await self.load(wanted)))
 
     # One session. Every answer holds the record and the clock of the same snapshot; without a record nothing else.
+    # A row that cannot be read is not left out: a placeholder keeps its place (Event.is_corrupt). To load it is StoreCorrupt.
 
     async def snapshot(
         self,
@@ -230,8 +234,9 @@ class Store(Protocol):
         limit: int,
     ) -> SessionPage:
         """Newest ``updated_at`` first; of equal ones the greater session_id (by its bytes) first. ``after`` is the
-        (updated_at, session_id) of the last one seen. ``status`` is the one that holds now. Neither tombstones nor hidden
-        sessions."""
+        (updated_at, session_id) of the last one seen. ``status`` is the one that holds now. Neither tombstones (nor what
+        is as good as one by its retention) nor hidden sessions. Exactly ``limit`` that can be read, if there are as many.
+        """
         ...
 
     async def due(

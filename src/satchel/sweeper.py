@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 
 import msgspec
 
@@ -12,21 +12,25 @@ from satchel.domain.decisions.housekeeping import AbandonImport, EndErasure, Swe
 from satchel.domain.ids import SessionRef
 from satchel.domain.principal import Principal
 from satchel.domain.record import SessionRecord
-from satchel.errors import NotFound, StoreError
+from satchel.errors import NotFound, SatchelError, StoreMisused, StoreUnavailable
 
 INLINE_SCRUB = 32 * 1024 * 1024  # bytes of a store up to which a deletion removes its traces at once
 ERASE_STEP = 500  # rows of one commit
 PAGE = 100
 
+_log = logging.getLogger("satchel.sweeper")
+
 
 class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one sweep did: sessions by what became of them, and rows erased."""
+    """What one sweep did: sessions by what became of them, and rows erased. ``failed``: those that could not be looked
+    after, each by itself (its record is corrupt, say); the log ``satchel.sweeper`` names them."""
 
     visited: int = 0
     expired: int = 0
     deleted: int = 0
     runs_settled: int = 0
     rows_erased: int = 0
+    failed: int = 0
 
 
 class Sweeper:
@@ -34,16 +38,21 @@ class Sweeper:
 
     def __init__(self, store: OpenStore) -> None:
         self._store = store
+        self._failing: set[SessionRef] = set()  # these were named in the log
 
     async def sweep_once(self) -> SweepReport:
-        """Visit every session that has something due now; at the end, one scrub for all that was erased."""
+        """Visit every session that has something due now; at the end, one scrub for all that was erased.
+
+        A session that cannot be looked after is left, and those behind it are visited. Raises StoreUnavailable when it is
+        the store that is away.
+        """
         report = SweepReport()
         erased: list[SessionRef] = []
         after: SessionRef | None = None
         while True:
             refs = await self._store.store.due("sweep", after=after, limit=PAGE)
             for ref in refs:
-                report = await self._visit(ref, report, erased)
+                report = await self._look_after(ref, report, erased)
                 after = ref
             if len(refs) < PAGE:
                 break
@@ -53,11 +62,30 @@ class Sweeper:
         return report
 
     async def run_forever(self, *, interval: float = 10.0) -> None:
-        """Sweep every ``interval`` seconds until cancelled. A store that is away is asked again."""
+        """Sweep every ``interval`` seconds until cancelled. A store that is away is asked again: the next round finds what
+        this one left."""
         while True:
-            with contextlib.suppress(StoreError):  # it is away or busy: the next round finds what this one left
+            try:
                 await self.sweep_once()
+            except SatchelError as error:
+                _log.warning("the sweep broke off: %s", error)
+            except Exception:  # noqa: BLE001  # a fault of ours must not end the looking after
+                _log.exception("the sweep broke off")
             await asyncio.sleep(interval)
+
+    async def _look_after(self, ref: SessionRef, report: SweepReport, erased: list[SessionRef]) -> SweepReport:
+        try:
+            report = await self._visit(ref, report, erased)
+        except (StoreUnavailable, StoreMisused):
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever is wrong with one session, the others have a right to be visited
+            if ref not in self._failing:  # once: it will fail in every round
+                self._failing.add(ref)
+                what = error.code if isinstance(error, SatchelError) else type(error).__name__
+                _log.error("session %r cannot be looked after: %s", ref.session_id, what)
+            return msgspec.structs.replace(report, visited=report.visited + 1, failed=report.failed + 1)
+        self._failing.discard(ref)
+        return report
 
     async def _visit(self, ref: SessionRef, report: SweepReport, erased: list[SessionRef]) -> SweepReport:
         before = (await self._store.store.snapshot(ref, working_memory=False, metadata=False)).record
@@ -82,7 +110,8 @@ class Sweeper:
 def _add(report: SweepReport, before: SessionRecord, after: SessionRecord | None, erased: int) -> SweepReport:
     status = before.status if after is None else after.status
     turn_settled = before.turn is not None and after is not None and after.turn != before.turn
-    return SweepReport(
+    return msgspec.structs.replace(
+        report,
         visited=report.visited + 1,
         expired=report.expired + (status == "EXPIRED" and before.status != "EXPIRED"),
         deleted=report.deleted + (status == "DELETED" and before.status != "DELETED"),

@@ -17,7 +17,7 @@ from satchel.domain.clock import DAY, parse_rfc3339, rfc3339
 from satchel.domain.decisions.decision import replay_of
 from satchel.domain.decisions.imports import OVERTAKEN, WriteChunk
 from satchel.domain.decisions.messages import check_message_right
-from satchel.domain.edit import OPERATOR, Edit, with_sweep
+from satchel.domain.edit import OPERATOR, Edit, with_entries
 from satchel.domain.event import CHAT_FORMAT, Event
 from satchel.domain.idempotency import Answer
 from satchel.domain.ids import RANDOM_BYTES, SessionRef, checked_id, checked_line, derived_session_id, encode_id
@@ -279,6 +279,11 @@ def _parse_header(text: msgspec.Raw | None) -> _Header | None:
         header = msgspec.json.decode(text, type=_Header)
     except msgspec.DecodeError as wrong:
         raise InvalidInput(f"is not readable ({wrong})", field="satchel") from None
+    if header.policy is not None:
+        for name in ("idle", "max_lifetime", "retention"):
+            duration = getattr(header.policy, name)
+            if duration is not None and duration <= 0:
+                raise InvalidInput("must be longer than nothing", field="satchel", pointer=f"/policy/{name}")
     if header.format != FORMAT:
         raise InvalidInput(f"has format {header.format}, this program reads {FORMAT}", field="satchel")
     return header
@@ -607,7 +612,7 @@ class _Writer:
             lease_until=None,
             lease_clock="",
         )
-        record = with_sweep(record)
+        record = with_entries(record)
         await self._write(record, last=True)
         return record
 

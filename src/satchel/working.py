@@ -14,10 +14,10 @@ from satchel.domain.message import Message
 from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
 from satchel.engine import ToolUse
-from satchel.errors import IllegalTransition, NotFound, RunFenced, SessionNotActive, StoreError
+from satchel.errors import Conflict, IllegalTransition, InvalidInput, NotFound, RunFenced, SessionNotActive, StoreError
+from satchel.runs import RunManager, checked_text
 
 if TYPE_CHECKING:
-    from satchel.runs import RunManager
     from satchel.sessions import SessionManager
 
 
@@ -70,7 +70,7 @@ class RunInProgress:
         self._cancelled = True
 
     def stop(self, reason: str) -> None:
-        self.stop_reason = reason
+        self.stop_reason = checked_text(reason, field="stop_reason")
 
     async def session(self) -> Session:
         return await self._sessions.get_session(self.session_id)
@@ -86,7 +86,7 @@ class RunInProgress:
         )
 
     async def context(self, *, max_tokens: int = 8000) -> Context:
-        return await self._sessions.context(self.session_id, max_tokens=max_tokens)
+        return await self._sessions.context(self.session_id, max_tokens=max_tokens, run_number=self._run.number)
 
     async def append_message(
         self,
@@ -118,13 +118,17 @@ class RunInProgress:
         call = OpenTool(started.seq, started.repeat_of)
         try:
             yield call
-        except asyncio.CancelledError:
-            await self._finish(call, cancelled=True)
+        except BaseException as leaving:  # the block's own exception is the one to be heard
+            cancelled = not isinstance(leaving, Exception)
+            with contextlib.suppress(Conflict, NotFound, StoreError):
+                await self._finish(call, error=None if cancelled else readable(leaving), cancelled=cancelled)
             raise
-        except Exception as error:
-            await self._finish(call, error=readable(error))
+        try:
+            await self._finish(call, result=call.result, error=call.error)
+        except InvalidInput as wrong:  # the tool did run: the history says so, whatever it gave back
+            with contextlib.suppress(Conflict, NotFound, StoreError):
+                await self._finish(call, error=f"its result cannot be stored: {readable(wrong)}")
             raise
-        await self._finish(call, result=call.result, error=call.error)
 
     async def _finish(self, call: OpenTool, *, result: Any = None, error: Any = None, cancelled: bool = False) -> None:
         await self._sessions.finish_tool_call(
@@ -207,7 +211,11 @@ async def _end_quietly(
             await runs.fail_run(ctx.session_id, ctx.attempt, code="agent_error", message=readable(error))
 
 
-def readable(error: Exception) -> str:
+def readable(error: BaseException) -> str:
     """An exception as text that can be stored, at most 2,000 characters."""
-    text = f"{type(error).__name__}: {error}"[:2000].encode("utf-8", "replace").decode()
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001  # an exception whose text raises is still an exception
+        said = "(its text cannot be read)"
+    text = f"{type(error).__name__}: {said}"[:2000].encode("utf-8", "replace").decode()
     return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)

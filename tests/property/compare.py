@@ -97,12 +97,25 @@ def _record(session: ModelSession, record: SessionRecord) -> Iterator[Difference
     yield "queue", session.queue, [waiting.run_id for waiting in record.queue]
     yield "asked", session.asked, list(record.asked)
     yield "open_calls", [call.seq for call in session.open_calls()], [call.seq for call in record.open_calls]
-    yield "lease_until", session.lease_until, record.lease_until
+    yield from _leases(session, record)
     yield "messages", len(session.messages()), record.messages
     yield "tool_calls", len(session.calls), record.tool_calls
     yield "runs", len(session.runs), record.runs
     tokens = sum(run.tokens for run in session.runs.values() if run.status in ("COMPLETED", "FAILED", "CANCELLED"))
     yield "usage", tokens, record.usage.total_tokens
+
+
+def _leases(session: ModelSession, record: SessionRecord) -> Iterator[Difference]:
+    """Each lease, and the store's entry for the one that ends first."""
+    order = [*session.queue, *([session.turn] if session.turn else [])]
+    said = [session.leases[run_id] for run_id in order if run_id in session.leases]
+    yield (
+        "leases",
+        [(one.each, one.until, one.clock) for one in said],
+        [(one.each, one.until, one.clock) for one in record.leases()],
+    )
+    if len({lease.clock for lease in said}) <= 1:
+        yield "lease_until", min((lease.until for lease in said), default=None), record.lease_until
 
 
 def _entry(entry: Entry) -> tuple[Any, ...]:

@@ -108,6 +108,11 @@ async def _renew(runs: RunManager, sid: str, _: dict[str, Any], options: dict[st
     return {"cancel_requested": await runs.renew_run(sid, options["attempt"]), "replayed": False}
 
 
+async def _keep_waiting(runs: RunManager, sid: str, given: dict[str, Any], _: dict[str, Any]) -> Facts:
+    kept = await runs.keep_waiting(sid, given["run_id"])
+    return {"run_id": kept.run_id, "status": kept.status, "attempt": kept.attempt, "replayed": False}
+
+
 async def _step(runs: RunManager, sid: str, given: dict[str, Any], options: dict[str, Any]) -> Facts:
     attempt = options.pop("attempt")
     return _run(await runs.add_step(sid, attempt, "gpt", input_tokens=given["tokens"], **options))
@@ -208,6 +213,7 @@ ON_RUNS: dict[str, Callable[..., Awaitable[Facts]]] = {
     "start_run": _plain("start_run", _run, "run_id"),
     "cancel_run": _plain("cancel_run", _run, "run_id"),
     "renew_run": _renew,
+    "keep_waiting": _keep_waiting,
     "add_step": _step,
     "end_run": _end,
 }

@@ -81,6 +81,13 @@ class ModelCall:
 
 
 @dataclass
+class Lease:
+    each: int  # what a renewal adds
+    until: int
+    clock: str
+
+
+@dataclass
 class ModelPolicy:
     idle: int | None = None
     max_lifetime: int | None = None
@@ -115,14 +122,11 @@ class ModelSession:
     calls: dict[int, ModelCall] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     turn: str | None = None
-    lease: int = 0
-    lease_until: int | None = None
-    lease_clock: str = ""
+    leases: dict[str, Lease] = field(default_factory=dict)  # of the run that works, and of clients that wait
     queue: list[str] = field(default_factory=list)
     changed: dict[str, int] = field(default_factory=dict)
     lifecycle: list[tuple[str, str, str]] = field(default_factory=list)
     keys: dict[tuple[str, str], tuple[Any, Facts]] = field(default_factory=dict)
-    copied: bool = False
 
     @property
     def last_seq(self) -> int:
@@ -193,17 +197,27 @@ class Model:
                 lifetime = session.policy.max_lifetime
                 late = lifetime is not None and now >= session.clock_from + lifetime
                 self._leave(session, "operator", "EXPIRED", "max_lifetime" if late else "idle")
+                session.closed = expires  # retention counts from the instant, not from who met it
             elif erases is not None and now >= erases:
                 self._bury(session, "operator", "retention")
-            elif self._lease_is_over(session) and not self._holds(session, writer):
-                self._lose_worker(session)
-            else:
+            elif not self._end_a_lost_run(session, writer):
                 return
 
-    def _lease_is_over(self, session: ModelSession) -> bool:
-        if session.status != "ACTIVE" or not session.is_busy or session.lease_until is None:
-            return False
-        return session.lease_clock != self.clock.lease_clock or self.clock.lease_now >= session.lease_until
+    def _end_a_lost_run(self, session: ModelSession, writer: tuple[str, int] | None) -> bool:
+        """The first run whose lease is over: its worker, or the client that waits for its turn, is gone."""
+        for run_id in [*([session.turn] if session.turn else []), *session.queue]:
+            lease = session.leases.get(run_id)
+            if lease is None or (lease.clock == self.clock.lease_clock and self.clock.lease_now < lease.until):
+                continue
+            if session.runs[run_id].status != "RUNNING":
+                change = Change(self, session, "operator")
+                change.end_run(session.runs[run_id], "CANCELLED", "client_lost")
+                change.done()
+                return True
+            if not self._holds(session, writer):
+                self._lose_worker(session)
+                return True
+        return False
 
     def _holds(self, session: ModelSession, writer: tuple[str, int] | None) -> bool:
         if writer is None or session.turn != writer[0]:
@@ -222,7 +236,8 @@ class Model:
             run.status = "READY"
             with_change.wrote_run(run)
             with_change.event("run_returned", run_id=run.run_id)
-            session.lease_until = None
+            with_change.is_activity = True
+            del session.leases[run.run_id]
         else:
             with_change.end_run(run, "FAILED", "worker_lost", error="worker_lost")
         with_change.done()
@@ -246,7 +261,7 @@ class Model:
         version = change.done()
         session.title, session.metadata, session.memory = "", {}, {}
         session.turn, session.queue, session.runs, session.calls, session.asked = None, [], {}, {}, []
-        session.keys, session.external_id, session.lease_until = {}, None, None
+        session.keys, session.external_id, session.leases = {}, None, {}
         return version
 
     # -- the frame of every write
@@ -261,7 +276,7 @@ class Model:
         key: str | None = None,
         expected: int | None = None,
         writer: tuple[str, int] | None = None,
-        allowed: bool = True,
+        allowed: Callable[[ModelSession], bool] | bool = True,
         needs_active: bool = True,
         turn_check: Callable[[ModelSession], None] = lambda _: None,
         version_check: Callable[[ModelSession], None] | None = None,
@@ -270,13 +285,15 @@ class Model:
         """The order of checks. ``effect`` refuses before it changes anything."""
         session = self.visible(who, session_id)
         self.settle(session, writer)
+        if not (allowed if isinstance(allowed, bool) else allowed(session)):
+            raise Refused("not_allowed")
         if session.status == "DELETED":
             if deleted is not None:
                 return deleted(session)
             raise Refused("session_deleted")
-        if not allowed:
-            raise Refused("not_allowed")
-        place = None if key is None else (side_of(who), key)
+        # A run's own keys hold run and attempt.
+        side = side_of(who) if writer is None else f"{side_of(who)} {writer}"
+        place = None if key is None else (side, key)
         if place is not None and place in session.keys:
             first, answer = session.keys[place]
             if first != request:
@@ -311,7 +328,7 @@ class Change:
         self.clock = model.clock
         self.actor = actor
         self.version = session.version + 1
-        self.was_busy = session.is_busy
+        self.is_activity = actor != "operator"
 
     def event(self, kind: str, **facts: Any) -> int:
         seq = self.session.last_seq + 1
@@ -326,7 +343,7 @@ class Change:
         session = self.session
         session.version = self.version
         session.updated = max(session.updated, self.clock.now)
-        if self.actor != "operator" or (self.was_busy and session.turn is None):
+        if self.is_activity:
             session.active = max(session.active, self.clock.now)
         return self.version
 
@@ -405,12 +422,12 @@ class Change:
         run.started = self.clock.now if run.started is None else run.started
         self.wrote_run(run)
         self.event("run_started", run_id=run.run_id)
-        self.session.turn, self.session.lease = run.run_id, lease
-        self.renew()
+        self.session.turn = run.run_id
+        self.give_lease(run, lease)
 
-    def renew(self) -> None:
-        self.session.lease_until = self.clock.lease_now + self.session.lease
-        self.session.lease_clock = self.clock.lease_clock
+    def give_lease(self, run: ModelRun, each: int) -> None:
+        until = self.clock.lease_now + each
+        self.session.leases[run.run_id] = Lease(each=each, until=until, clock=self.clock.lease_clock)
 
     def end_run(
         self, run: ModelRun, status: str, stop_reason: str, *, error: str | None = None, calls: str = "unknown"
@@ -423,9 +440,10 @@ class Change:
         self.event("run_ended", run_id=run.run_id)
         if session.turn == run.run_id:
             session.turn = session.queue.pop(0) if session.queue else None
-            session.lease_until = None
         else:
             session.queue.remove(run.run_id)
+        session.leases.pop(run.run_id, None)
+        self.is_activity = True
 
     def stop_run(self, run: ModelRun, reason: str) -> None:
         if run.status != "RUNNING":

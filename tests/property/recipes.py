@@ -9,8 +9,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from satchel.domain.principal import Principal
+from tests.property.content_verbs import Said
 from tests.property.model import SECOND, ModelPolicy, ModelSession
-from tests.property.verbs import Said, Verbs
+from tests.property.verbs import Verbs
 
 TENANTS = ("acme", "umbrella")
 USERS = ("ada", "bob")
@@ -77,6 +78,7 @@ WEIGHTS = {
     "add_run": 7,
     "start_run": 6,
     "renew_run": 2,
+    "keep_waiting": 2,
     "add_step": 2,
     "end_run": 4,
     "cancel_run": 2,
@@ -224,7 +226,7 @@ def _arguments(recipe: Recipe, session: ModelSession, options: dict[str, Any]) -
     without_version = ("fork_session", "start_run", "add_step", "end_run")
     if recipe.verb in without_version:
         return arguments | {"key": options["key"]}
-    return arguments if recipe.verb == "renew_run" else arguments | options
+    return arguments if recipe.verb in ("renew_run", "keep_waiting") else arguments | options
 
 
 Cook = Callable[[Recipe, ModelSession], dict[str, Any]]
@@ -317,6 +319,7 @@ _OF_RUNS: dict[str, Cook] = {
     "add_run": _new_run,
     "start_run": lambda r, s: {"run_id": _run_id(r, s), "lease": LEASE},
     "renew_run": _run_writer,
+    "keep_waiting": lambda r, s: {"run_id": s.queue[0] if s.queue and r.pick < 8 else _run_id(r, s)},
     "add_step": lambda r, s: {"tokens": r.variant, **_run_writer(r, s)},
     "end_run": _end,
     "cancel_run": _cancel,

@@ -18,7 +18,7 @@ class MemoryMachine(Machine):
 
 
 def test_the_memory_store_agrees_with_the_model() -> None:
-    run_state_machine_as_test(MemoryMachine, settings=settings_for(80, 40))
+    run_state_machine_as_test(MemoryMachine, settings=settings_for(90, 60))
 
 
 @pytest.mark.full

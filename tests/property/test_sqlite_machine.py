@@ -27,7 +27,7 @@ class SqliteMachine(Machine):
 
 
 def test_the_sqlite_store_agrees_with_the_model() -> None:
-    run_state_machine_as_test(SqliteMachine, settings=settings_for(70, 25))
+    run_state_machine_as_test(SqliteMachine, settings=settings_for(60, 50))
 
 
 @pytest.mark.full

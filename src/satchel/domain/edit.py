@@ -16,12 +16,14 @@ from satchel.domain.message import Draft, estimate
 from satchel.domain.record import (
     KEPT_LABELS,
     KEPT_TRANSITIONS,
+    Lease,
     OpenCall,
     Part,
     SessionRecord,
     SessionStatus,
     Transition,
     Turn,
+    Waiting,
 )
 from satchel.domain.run import TERMINAL, RunError, RunRow, RunStatus
 from satchel.domain.state import Clock, Effect, SessionState
@@ -237,10 +239,12 @@ class Edit:
         )
         self.event("run_started", _encode({"attempt": row.attempt}), run_id=row.run_id)
         self.fields["turn"] = Turn(
-            run_id=row.run_id, status="RUNNING", attempt=row.attempt, agent=row.agent, lease=lease
+            run_id=row.run_id,
+            status="RUNNING",
+            attempt=row.attempt,
+            agent=row.agent,
+            lease=new_lease(self.clock, lease),
         )
-        self.fields["lease_until"] = self.clock.lease_now + lease
-        self.fields["lease_clock"] = self.clock.lease_clock
         return row
 
     def say_input(self, row: RunRow, *, status: MessageStatus) -> int | None:
@@ -291,6 +295,7 @@ class Edit:
             body["error"] = error
         self.event("run_ended", _encode(body), run_id=row.run_id)
         self.fields["usage"] = self.get("usage").plus(row.usage)
+        self.is_active()
         turn: Turn | None = self.get("turn")
         if turn is not None and turn.run_id == row.run_id:
             self.pass_turn()
@@ -300,10 +305,11 @@ class Edit:
 
     def pass_turn(self) -> None:
         queue = self.get("queue")
-        self.fields["turn"] = Turn(run_id=queue[0].run_id, status="READY", agent=queue[0].agent) if queue else None
+        first: Waiting | None = queue[0] if queue else None
+        self.fields["turn"] = (
+            None if first is None else Turn(run_id=first.run_id, status="READY", agent=first.agent, lease=first.lease)
+        )
         self.fields["queue"] = queue[1:]
-        self.fields["lease_until"] = None
-        self.fields["lease_clock"] = ""
 
     def end_open_work(self, stop_reason: str) -> None:
         """What is open when a session leaves ACTIVE: runs end as CANCELLED, the queue first, and calls as unknown."""
@@ -339,11 +345,11 @@ class Edit:
         fields["version"] = self.version
         fields["last_seq"] = self.seq
         fields["updated_at"] = max(now, record.updated_at)
-        if "active_at" not in fields and (self.actor != OPERATOR or self._ended_the_last_run()):
-            fields["active_at"] = max(now, record.active_at)
+        if self.actor != OPERATOR:
+            self.is_active()
         fields["changed"] = msgspec.structs.replace(record.changed, **self.parts)
         return Effect(
-            record=with_sweep(msgspec.structs.replace(record, **fields)),
+            record=with_entries(msgspec.structs.replace(record, **fields)),
             answer=answer,
             events=tuple(self.events),
             runs=tuple(self.runs.values()) if self.runs else (),
@@ -352,8 +358,9 @@ class Edit:
             metadata=self.metadata,
         )
 
-    def _ended_the_last_run(self) -> bool:
-        return self.record.is_busy and self.get("turn") is None
+    def is_active(self) -> None:
+        """This change is activity: the idle time begins anew, unless the change says from when it counts."""
+        self.fields.setdefault("active_at", max(self.clock.now, self.record.active_at))
 
     def answer(self, *, seqs: tuple[int, ...] = (), ids: tuple[str, ...] = (), status: str = "") -> Answer:
         return Answer(version=self.version, at=self.clock.now, seqs=seqs, ids=ids, status=status)
@@ -368,6 +375,10 @@ def outcome_body(status: ToolCallStatus, result: bytes | None, error: bytes | No
     return body + b"}"
 
 
+def new_lease(clock: Clock, each: int) -> Lease:
+    return Lease(each=each, until=clock.lease_now + each, clock=clock.lease_clock)
+
+
 def needed_sweep(record: SessionRecord) -> int | None:
     """The instant from which the sweeper has work here. Leases are found by ``lease_until``."""
     if record.erasing or record.hidden:
@@ -375,8 +386,11 @@ def needed_sweep(record: SessionRecord) -> int | None:
     return record.turns_at
 
 
-def with_sweep(record: SessionRecord) -> SessionRecord:
-    """``sweep_at`` may be early, never late: activity does not move it."""
+def with_entries(record: SessionRecord) -> SessionRecord:
+    """The record with its entries in the sweeper's queue: ``sweep_at`` (it may be early, never late: activity does not move
+    it) and the lease that ends first."""
+    if record.turn is not None or record.lease_until is not None:
+        record = _with_lease(record)
     needed = needed_sweep(record)
     if needed is None and record.status == "ACTIVE" and record.sweep_at is not None:
         return record  # a busy session: whoever comes too early moves it on
@@ -385,3 +399,15 @@ def with_sweep(record: SessionRecord) -> SessionRecord:
     if record.sweep_at == needed:
         return record
     return msgspec.structs.replace(record, sweep_at=needed)
+
+
+def _with_lease(record: SessionRecord) -> SessionRecord:
+    leases = record.leases()
+    if not leases:
+        return msgspec.structs.replace(record, lease_until=None, lease_clock="")
+    newest = leases[-1].clock
+    # A lease on a clock that is no more is over: its entry must not hide behind one that lives.
+    first = min(leases, key=lambda lease: (lease.clock == newest, lease.until))
+    if record.lease_until == first.until and record.lease_clock == first.clock:
+        return record
+    return msgspec.structs.replace(record, lease_until=first.until, lease_clock=first.clock)

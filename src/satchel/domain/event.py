@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -36,6 +36,12 @@ EventKind = Literal[
 CallOutcome = Literal["succeeded/text", "succeeded/json", "failed/text", "failed/json"]
 MessageStatus = Literal["complete", "interrupted", "retracted", "unanswered"]
 CHAT_FORMAT = "openai.chat"
+KINDS: tuple[EventKind, ...] = get_args(EventKind)
+
+# What stands in the place of an event that its store cannot read any more: the seq is kept, so that nothing before or
+# behind it is lost. Nobody can write this format.
+CORRUPT_FORMAT = "corrupt"
+CORRUPT_BODY = b'{"corrupt":true}'
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -43,7 +49,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     For messages, ``status``, ``format`` and ``metadata`` stand beside the body. ``refers_to`` is the seq of the message
     that a retraction takes back, or of the start of the tool call that this event finished; a message that finished one
-    has its ``outcome``.
+    has its ``outcome``. An event that its store cannot read any more ``is_corrupt``: its body is CORRUPT_BODY.
     """
 
     seq: int
@@ -58,6 +64,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     format: str = CHAT_FORMAT
     metadata: bytes | None = None
     outcome: CallOutcome | None = None
+
+    @property
+    def is_corrupt(self) -> bool:
+        return self.format == CORRUPT_FORMAT
 
     @property
     def created_at(self) -> datetime:

@@ -52,15 +52,17 @@ def checked_id(value: object, *, field: str, limits: Limits) -> str:
 
     Raises InvalidInput or LimitExceeded.
     """
-    if not isinstance(value, str):
+    if type(value) is not str:  # a class of its own could say anything, and cannot be stored
         raise InvalidInput(f"must be text, not {type(value).__name__}", field=field)
     if not value:
         raise InvalidInput("must not be empty", field=field)
     return checked_line(value, field=field, limit=limits.id, setting="limits.id")
 
 
-def checked_line(value: str, *, field: str, limit: int, setting: str) -> str:
-    """``value`` if it is one line of valid text of at most ``limit`` bytes."""
+def checked_line(value: object, *, field: str, limit: int, setting: str) -> str:
+    """``value`` if it is one line of valid text of at most ``limit`` bytes. Raises InvalidInput or LimitExceeded."""
+    if type(value) is not str:
+        raise InvalidInput(f"must be text, not {type(value).__name__}", field=field)
     try:
         size = len(value.encode())
     except UnicodeEncodeError:

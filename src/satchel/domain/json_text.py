@@ -79,7 +79,19 @@ def _admit_text(text: bytes | bytearray | memoryview | str, field: str, limits: 
 
 def _admit_value(value: object, field: str, limits: Limits) -> tuple[bytes, Any]:
     walk(value, field=field, limits=limits)
-    return msgspec.json.encode(value), value
+    try:
+        return msgspec.json.encode(value), value
+    except TypeError:  # a Mapping or a sequence that is no dict, list or tuple
+        plain = _builtin(value)
+        return msgspec.json.encode(plain), plain
+
+
+def _builtin(value: object) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _builtin(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_builtin(inner) for inner in value]
+    return value
 
 
 class _Refused(Exception):
@@ -235,14 +247,14 @@ def decode(data: bytes | str) -> Any:
 
 def canonical(value: object) -> bytes:
     """One spelling for equal values: sorted keys, no spaces, whole floats as integers (RFC 8785, less its number rules)."""
-    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps(_whole(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _plain(value: object) -> object:
+def _whole(value: object) -> object:
     if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: _whole(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+        return [_whole(inner) for inner in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
+from satchel.domain.frozen import Items, Members, refusal
 from satchel.domain.json_text import admit, decode, kind_of
 from satchel.domain.limits import Limits
 from satchel.errors import InvalidInput, LimitExceeded
@@ -17,7 +18,7 @@ FIELDS = ("goal", "plan", "completed", "errors", "important_files", "next_action
 VERBS = ("clear", "remove", "append", "set")  # in the order in which a patch acts
 
 
-class WorkingMemory(msgspec.Struct, frozen=True, kw_only=True):
+class WorkingMemory(msgspec.Struct, kw_only=True):
     """``version`` is the session's version at which the memory last changed: pass it as ``expected_version``."""
 
     goal: str = ""
@@ -29,6 +30,12 @@ class WorkingMemory(msgspec.Struct, frozen=True, kw_only=True):
     notes: dict[str, Any] = msgspec.field(default_factory=dict)
     version: int = 0
     replayed: bool = False
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise refusal("update_working_memory")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise refusal("update_working_memory")
 
     @property
     def is_empty(self) -> bool:
@@ -52,7 +59,9 @@ class WorkingMemory(msgspec.Struct, frozen=True, kw_only=True):
 def memory_from(data: bytes, *, version: int = 0, replayed: bool = False) -> WorkingMemory:
     """Stored memory, read. Empty bytes are an empty memory."""
     fields: dict[str, Any] = decode(data) if data else {}
-    fields.update({name: tuple(value) for name, value in fields.items() if name in LISTS})
+    for name in LISTS:
+        fields[name] = Items(fields.get(name, ()), "update_working_memory")
+    fields["notes"] = Members(fields.get("notes", {}), "update_working_memory")
     return WorkingMemory(**fields | {"version": version, "replayed": replayed})
 
 
@@ -114,7 +123,11 @@ def admit_patch(patch: object, *, limits: Limits) -> MemoryPatch:
     ``append`` takes the four lists, ``remove`` these and keys of ``notes``, ``clear`` and ``set`` every field. Raises InvalidInput with a
     pointer to the place.
     """
-    _, data = admit(patch, field="patch", limits=limits)
+    body, data = admit(patch, field="patch", limits=limits)
+    if len(body) > 2 * limits.working_memory:  # it is kept in the log, whatever the memory is after it
+        raise LimitExceeded(
+            field="patch", size=len(body), limit=2 * limits.working_memory, setting="twice limits.working_memory"
+        )
     if not isinstance(data, Mapping):
         raise InvalidInput(f"must be an object, not {kind_of(data)}", field="patch")
     for verb in data:

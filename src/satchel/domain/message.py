@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from satchel.domain.clock import rfc3339, to_datetime
-from satchel.domain.event import CHAT_FORMAT, Event, MessageStatus
-from satchel.domain.ids import checked_line
+from satchel.domain.event import CHAT_FORMAT, CORRUPT_FORMAT, Event, MessageStatus
+from satchel.domain.ids import checked_id
 from satchel.domain.json_text import admit, decode, kind_of
 from satchel.domain.limits import Limits
 from satchel.errors import InvalidInput, LimitExceeded
@@ -51,29 +51,33 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return to_datetime(self.at)
 
     @property
-    def data(self) -> dict[str, Any]:
-        """The body as Python values, made anew at each call."""
-        return decode(self.body)  # type: ignore[no-any-return]  # admitted as an object
+    def data(self) -> Any:
+        """The body as Python values, made anew at each call: an object, unless it is of another format."""
+        return decode(self.body)
+
+    def _member(self, name: str) -> Any:
+        data = self.data
+        return data.get(name) if isinstance(data, dict) else None
 
     @property
     def role(self) -> str | None:
-        return self.data.get("role")
+        return self._member("role")  # type: ignore[no-any-return]  # admitted as text
 
     @property
     def content(self) -> Any:
-        return self.data.get("content")
+        return self._member("content")
 
     @property
     def tool_calls(self) -> list[dict[str, Any]] | None:
-        return self.data.get("tool_calls")
+        return self._member("tool_calls")  # type: ignore[no-any-return]  # admitted as a list of objects
 
     @property
     def tool_call_id(self) -> str | None:
-        return self.data.get("tool_call_id")
+        return self._member("tool_call_id")  # type: ignore[no-any-return]  # admitted as text
 
     @property
     def name(self) -> str | None:
-        return self.data.get("name")
+        return self._member("name")  # type: ignore[no-any-return]  # admitted as text
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -130,10 +134,9 @@ def message_id(seq: int) -> str:
 
 def parse_message_id(value: str | int, *, field: str = "message_id") -> int:
     """The seq in ``msg_<seq>``, or the seq itself. Raises InvalidInput."""
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    if isinstance(value, str) and _MESSAGE_ID.fullmatch(value):
-        return int(value[4:])
+    seq = int(value[4:]) if isinstance(value, str) and _MESSAGE_ID.fullmatch(value) else value
+    if type(seq) is int and 0 < seq < 2**63:
+        return seq
     raise InvalidInput("must be a seq, or msg_ and a seq", field=field)
 
 
@@ -162,18 +165,19 @@ def admit_message(
         raise LimitExceeded(field=field, size=len(body), limit=limits.agent_message, setting="limits.agent_message")
     kept = None if metadata is None else admit_metadata(metadata, limits=limits, field=f"{field}.metadata")
     if not chat:
-        assert format is not None
-        checked_line(format, field=f"{field}.format", limit=limits.id, setting="limits.id")
+        format = checked_id(format, field=f"{field}.format", limits=limits)
+        if format == CORRUPT_FORMAT:
+            raise InvalidInput("is kept for what cannot be read any more", field=f"{field}.format")
         return Draft(body=body, format=format, metadata=kept, role=None, asks=(), answers=None, tokens=estimate(body))
     if not isinstance(data, Mapping):
         raise InvalidInput(f"must be an object, not {kind_of(data)}", field=field)
-    role, asks, answers = _checked_chat(data, field)
+    role, asks, answers = _checked_chat(data, field, limits)
     return Draft(
         body=body, format=CHAT_FORMAT, metadata=kept, role=role, asks=asks, answers=answers, tokens=estimate(body)
     )
 
 
-def _checked_chat(data: Mapping[str, Any], field: str) -> tuple[str, tuple[str, ...], str | None]:
+def _checked_chat(data: Mapping[str, Any], field: str, limits: Limits) -> tuple[str, tuple[str, ...], str | None]:
     if not OWN_KEYS.isdisjoint(data):
         key = next(key for key in data if key in OWN_KEYS)
         raise InvalidInput("is one of Satchel's own fields", field=field, pointer=f"/{key}")
@@ -193,11 +197,11 @@ def _checked_chat(data: Mapping[str, Any], field: str) -> tuple[str, tuple[str, 
     if name is not None and type(name) is not str:
         raise InvalidInput(f"must be text, not {kind_of(name)}", field=field, pointer="/name")
     calls = data.get("tool_calls")
-    asks = _asked_labels(calls, field) if calls is not None else ()
+    asks = _asked_labels(calls, field, limits) if calls is not None else ()
     return role, asks if role == "assistant" else (), answers if role == "tool" else None
 
 
-def _asked_labels(calls: object, field: str) -> tuple[str, ...]:
+def _asked_labels(calls: object, field: str, limits: Limits) -> tuple[str, ...]:
     if not isinstance(calls, (list, tuple)):
         raise InvalidInput(f"must be a list, not {kind_of(calls)}", field=field, pointer="/tool_calls")
     labels: list[str] = []
@@ -209,7 +213,8 @@ def _asked_labels(calls: object, field: str) -> tuple[str, ...]:
             continue
         if type(label) is not str:
             raise InvalidInput(f"must be text, not {kind_of(label)}", field=field, pointer=f"/tool_calls/{index}/id")
-        labels.append(label)
+        if len(label.encode()) <= limits.id:  # a longer one cannot be the label of a call of ours
+            labels.append(label)
     return tuple(labels)
 
 

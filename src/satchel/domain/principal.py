@@ -82,4 +82,4 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_local(self) -> bool:
-        return self.tenant_id == LOCAL and self.subject == LOCAL and self.role == "agent"
+        return self.role == "agent" and self.tenant_id == self.subject == self.acting_for == LOCAL

@@ -42,23 +42,36 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     reason: str = ""
 
 
+class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Somebody lives behind a run: until ``until`` on ``clock``; each renewal adds ``each``. All in microseconds."""
+
+    each: int
+    until: int
+    clock: str
+
+    def is_over(self, lease_now: int, lease_clock: str) -> bool:
+        """Another clock (the machine was started anew): it is over."""
+        return self.clock != lease_clock or lease_now >= self.until
+
+
 class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The run that may work now."""
+    """The run that may work now. While it is READY it has a lease if its own client is going to start it."""
 
     run_id: str
     status: RunStatus
     attempt: int = 0
     agent: str = ""
-    lease: int = 0  # microseconds that each renewal adds
+    lease: Lease | None = None
     cancel_requested: bool = False
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A run in the queue, and the size of the input that waits with it."""
+    """A run in the queue, the size of the input that waits with it, and the lease of the client that waits for it."""
 
     run_id: str
     agent: str = ""
     size: int = 0
+    lease: Lease | None = None
 
 
 class OpenCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -115,7 +128,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     # What looks after the session: a tombstone's rows, or what an unfinished import left.
     erasing: bool = False
     sweep_at: int | None = None
-    lease_until: int | None = None
+    lease_until: int | None = None  # of the lease that ends first, with its clock
     lease_clock: str = ""
 
     @property
@@ -125,7 +138,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     @property
     def ready_agent(self) -> str | None:
         """The agent whose workers may claim this session's run now; None when there is nothing to claim."""
-        return self.turn.agent if self.turn is not None and self.turn.status == "READY" else None
+        turn = self.turn
+        return turn.agent if turn is not None and turn.status == "READY" and turn.lease is None else None
 
     @property
     def expires_at(self) -> int | None:
@@ -156,16 +170,25 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         """The instant at which time alone changes the status: before it, a decision on this record holds."""
         return self.expires_at if self.status == "ACTIVE" else self.erases_at
 
-    def lease_is_over(self, lease_now: int, lease_clock: str) -> bool:
-        """Whether the run that has the turn is RUNNING under a lease that ended (another clock: it ended)."""
-        if self.turn is None or self.turn.status != "RUNNING" or self.lease_until is None:
+    def leases(self) -> list[Lease]:
+        """Of the run that has the turn, and of those in the queue."""
+        found = [waiting.lease for waiting in self.queue if waiting.lease is not None]
+        if self.turn is not None and self.turn.lease is not None:
+            found.append(self.turn.lease)
+        return found
+
+    def has_lease_over(self, lease_now: int, lease_clock: str) -> bool:
+        if self.lease_until is None:
             return False
-        return self.lease_clock != lease_clock or lease_now >= self.lease_until
+        return any(lease.is_over(lease_now, lease_clock) for lease in self.leases())
 
     def status_at(self, now: int) -> SessionStatus:
-        """The status that holds at ``now``, whether or not anybody has committed the expiry yet."""
-        expires = self.expires_at
-        return "EXPIRED" if expires is not None and now >= expires else self.status
+        """The status that holds at ``now``, whether or not anybody has committed it yet."""
+        expires, erases = self.expires_at, self.erases_at
+        if expires is not None and now >= expires:
+            retention = self.policy.retention
+            return "DELETED" if retention is not None and now >= expires + retention else "EXPIRED"
+        return "DELETED" if erases is not None and now >= erases else self.status
 
 
 _encode = msgspec.json.Encoder().encode

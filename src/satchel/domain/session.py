@@ -9,18 +9,16 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from satchel.domain.clock import to_datetime
+from satchel.domain.frozen import Items, Members
 from satchel.domain.json_text import decode
 from satchel.domain.memory import WorkingMemory, memory_from
 from satchel.domain.message import Message
 from satchel.domain.record import Origin, SessionRecord, SessionStatus
 from satchel.domain.run import Run, Usage
 from satchel.domain.tool_call import ToolCall
+from satchel.errors import FrozenSnapshot
 
 T = TypeVar("T")
-
-
-class FrozenSnapshot(AttributeError):
-    """Somebody wrote to a snapshot. It names the method that writes to the session."""
 
 
 _WRITERS = {
@@ -33,22 +31,6 @@ _WRITERS = {
     "status": "close_session, restore_session or delete_session",
     "user_id": "transfer_session",
 }
-
-
-class Items(tuple[T, ...]):
-    """A tuple that says which method to use when somebody tries to change it."""
-
-    _writer: str
-
-    def __new__(cls, items: Iterable[T], writer: str) -> Items[T]:
-        made = super().__new__(cls, items)
-        made._writer = writer
-        return made
-
-    def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
-        raise FrozenSnapshot(f"this is a snapshot of the session; use manager.{self._writer}(session_id, …)")
-
-    append = extend = insert = remove = pop = clear = _refuse
 
 
 class Transitioned(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +83,9 @@ class Session(msgspec.Struct, kw_only=True, eq=True):
         how = _WRITERS.get(name)
         hint = f"; use manager.{how}(session_id, …)" if how else ""
         raise FrozenSnapshot(f"Session.{name} is part of a snapshot and cannot be set{hint}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        self.__setattr__(name, None)
 
     def __repr__(self) -> str:
         return (
@@ -189,7 +174,7 @@ def session_from(
         working_memory=None
         if working_memory is None
         else memory_from(working_memory, version=record.changed.working_memory),
-        metadata=decode(metadata) if metadata else {},
+        metadata=Members(decode(metadata) if metadata else {}, "update_session"),
         messages=Items(messages, "append_message"),
         tool_history=Items(tool_history, "append_tool_history"),
         runs=Items(runs, "add_run"),

@@ -140,12 +140,16 @@ def hash_arguments(tool: str, arguments: object) -> bytes:
 
     Models give arguments as JSON text: text that holds an object counts as that object.
     """
+    name = tool.encode()
+    return hashlib.sha256(len(name).to_bytes(4, "big") + name + _one_spelling(arguments)).digest()[:16]
+
+
+def _one_spelling(arguments: object) -> bytes:
     if isinstance(arguments, str):
         try:
             parsed = decode(arguments)
-        except ValueError:
-            parsed = None
-        if isinstance(parsed, Mapping):
-            arguments = parsed
-    name = tool.encode()
-    return hashlib.sha256(len(name).to_bytes(4, "big") + name + canonical(arguments)).digest()[:16]
+            if isinstance(parsed, Mapping):
+                return canonical(parsed)
+        except (ValueError, RecursionError):  # no JSON, half a character in it, or nested too deep: then it is a text
+            pass
+    return canonical(arguments)

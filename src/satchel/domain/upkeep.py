@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import msgspec
 
+from satchel.domain.clock import rfc3339
 from satchel.domain.decisions.decision import holds
 from satchel.domain.decisions.lifecycle import tombstone
+from satchel.domain.decisions.runs import let_go
 from satchel.domain.edit import OPERATOR, Edit, needed_sweep
 from satchel.domain.idempotency import Answer
 from satchel.domain.record import SessionRecord
-from satchel.domain.run import Attempt, RunError
+from satchel.domain.run import Attempt
 from satchel.domain.state import Clock, Effect, SessionState
 
 _encode = msgspec.json.Encoder().encode
@@ -26,7 +28,7 @@ def is_overdue(record: SessionRecord, clock: Clock) -> bool:
     turns = record.turns_at
     if turns is not None and clock.now >= turns:
         return True
-    return record.turn is not None and record.lease_is_over(clock.lease_now, clock.lease_clock)
+    return record.has_lease_over(clock.lease_now, clock.lease_clock)
 
 
 def settle(state: SessionState, clock: Clock, *, writer: Attempt | None = None) -> Effect | None:
@@ -39,9 +41,16 @@ def settle(state: SessionState, clock: Clock, *, writer: Attempt | None = None) 
         if record.status == "ACTIVE":
             return _expire(state, clock)
         return tombstone(Edit(state, clock, OPERATOR), reason="retention")
-    if writer is not None and holds(record, writer):
-        return None
-    return _lose_worker(state, clock)
+    turn = record.turn
+    if turn is not None and turn.lease is not None and turn.lease.is_over(clock.lease_now, clock.lease_clock):
+        if turn.status != "RUNNING":
+            return _lose_client(state, clock, turn.run_id)
+        if writer is None or not holds(record, writer):
+            return _lose_worker(state, clock)
+    for waiting in record.queue:
+        if waiting.lease is not None and waiting.lease.is_over(clock.lease_now, clock.lease_clock):
+            return _lose_client(state, clock, waiting.run_id)
+    return None
 
 
 def _expire(state: SessionState, clock: Clock) -> Effect:
@@ -50,8 +59,11 @@ def _expire(state: SessionState, clock: Clock) -> Effect:
     reason = "max_lifetime" if lifetime is not None and clock.now >= record.clock_from + lifetime else "idle"
     edit = Edit(state, clock, OPERATOR)
     edit.end_open_work("session_expired")
-    edit.event("session_expired", _encode({"reason": reason}))
+    expired_at = record.expires_at
+    assert expired_at is not None  # it has come
+    edit.event("session_expired", _encode({"reason": reason, "expired_at": rfc3339(expired_at)}))
     edit.move_to("EXPIRED", reason=reason)
+    edit.fields["closed_at"] = expired_at  # retention counts from the instant, not from who met it
     return edit.finish(edit.answer(status="EXPIRED"))
 
 
@@ -61,21 +73,21 @@ def _lose_worker(state: SessionState, clock: Clock) -> Effect:
     edit = Edit(state, clock, OPERATOR)
     row = edit.run(turn.run_id)
     assert row is not None, "open work was not loaded"
-    if row.attempt < row.max_attempts and not row.cancel_requested:
-        for call in edit.get("open_calls"):
-            if call.run_id == row.run_id:
-                edit.end_call(edit.call(call.seq), "unknown")
-        row = edit.run(row.run_id) or row
-        edit.put_run(msgspec.structs.replace(row, status="READY"))
-        edit.event("run_returned", _encode({"attempt": row.attempt, "reason": "worker_lost"}), run_id=row.run_id)
-        edit.fields["turn"] = msgspec.structs.replace(turn, status="READY")
-        edit.fields["lease_until"] = None
-        edit.fields["lease_clock"] = ""
-    elif row.cancel_requested:
-        edit.end_run(row, "CANCELLED", stop_reason="cancelled", calls="unknown")
-    else:
-        error = RunError(code="worker_lost", message="the process that executed this run stopped renewing its lease")
-        edit.end_run(row, "FAILED", stop_reason="worker_lost", error=error, calls="unknown")
+    let_go(
+        edit,
+        row,
+        reason="worker_lost",
+        message="the process that executed this run stopped renewing its lease",
+    )
+    return edit.finish(edit.answer())
+
+
+def _lose_client(state: SessionState, clock: Clock, run_id: str) -> Effect:
+    """A run that its own client was going to start, when its turn came: the client is gone, and nobody else will."""
+    edit = Edit(state, clock, OPERATOR)
+    row = edit.run(run_id)
+    assert row is not None, "open work was not loaded"
+    edit.end_run(row, "CANCELLED", stop_reason="client_lost")
     return edit.finish(edit.answer())
 
 

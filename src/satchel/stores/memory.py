@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -19,7 +18,7 @@ from satchel.domain.run import RunRow, RunStatus
 from satchel.domain.state import Clock, SessionState, Want
 from satchel.domain.tool_call import CallRow
 from satchel.domain.upkeep import is_overdue
-from satchel.errors import StoreMisused
+from satchel.errors import InvalidInput, SatchelError, StoreCorrupt, StoreMisused
 from satchel.store import (
     CallPage,
     Capabilities,
@@ -67,7 +66,7 @@ class MemoryStore(Store):
     def __init__(self, *, clock: Callable[[], Clock] = process_clock) -> None:
         self._clock = clock
         self._sessions: dict[SessionRef, _Kept] = {}
-        self._woken = asyncio.Event()
+        self._waiting: dict[SessionRef, set[asyncio.Future[None]]] = {}
         self._open = True
 
     @property
@@ -79,7 +78,7 @@ class MemoryStore(Store):
 
     async def close(self) -> None:
         self._open = False
-        self._wake()
+        self._wake(list(self._waiting))
 
     def _check_open(self) -> None:
         if not self._open:
@@ -93,7 +92,13 @@ class MemoryStore(Store):
 
     def _load(self, wanted: Mapping[SessionRef, Want]) -> Loaded:
         clock = self._clock()
-        return Loaded(sessions={ref: self._state(ref, want, clock) for ref, want in wanted.items()}, clock=clock)
+        sessions: dict[SessionRef, SessionState | SatchelError] = {}
+        for ref, want in wanted.items():
+            try:
+                sessions[ref] = self._state(ref, want, clock)
+            except Exception as error:  # noqa: BLE001  # whatever it is, it is this session's own
+                sessions[ref] = _own_error(ref, error)
+        return Loaded(sessions=sessions, clock=clock)
 
     def _state(self, ref: SessionRef, want: Want, clock: Clock) -> SessionState:
         kept = self._sessions.get(ref)
@@ -124,9 +129,9 @@ class MemoryStore(Store):
 
     def _commit(self, changes: Sequence[Change]) -> list[Outcome]:
         now = self._clock().now
-        outcomes = [self._apply(change, now) for change in changes]
-        if changes:
-            self._wake()
+        outcomes = [self._apply_alone(change, now) for change in changes]
+        if self._waiting:
+            self._wake([change.ref for change in changes])
         return outcomes
 
     async def transact(
@@ -135,11 +140,24 @@ class MemoryStore(Store):
         self._check_open()
         return self._commit(decide(self._load(wanted)))
 
+    def _apply_alone(self, change: Change, now: int) -> Outcome:
+        try:
+            return self._apply(change, now)
+        except (TypeError, ValueError):
+            return Outcome.REJECTED
+
     def _apply(self, change: Change, now: int) -> Outcome:
         kept = self._sessions.get(change.ref)
         revision = None if kept is None else kept.record.revision
         if revision != change.base or (change.not_after is not None and now >= change.not_after):
             return Outcome.STALE
+        # All that can fail comes first: a change is applied whole, or not at all.
+        runs = {run.run_id: run for run in change.runs}
+        calls = {call.seq: msgspec.structs.replace(call, start_body=b"{}", end_body=None) for call in change.calls}
+        newest: dict[bytes, int] = {}
+        for call in change.calls:
+            newest[call.arguments_hash] = max(call.seq, newest.get(call.arguments_hash, 0))
+        keys = {record.key_hash: record for record in change.idempotency}
         if kept is None:
             kept = self._sessions[change.ref] = _Kept(change.record)
         kept.record = change.record
@@ -147,14 +165,11 @@ class MemoryStore(Store):
             kept.events.append(event)
             if event.kind == "message_retracted" and event.refers_to is not None:
                 kept.retracted.add(event.refers_to)
-        for run in change.runs:
-            kept.runs[run.run_id] = run
-        for call in change.calls:
-            kept.calls[call.seq] = msgspec.structs.replace(call, start_body=b"{}", end_body=None)
-            if call.seq >= kept.newest_call.get(call.arguments_hash, 0):
-                kept.newest_call[call.arguments_hash] = call.seq
-        for record in change.idempotency:
-            kept.keys[record.key_hash] = record
+        kept.runs.update(runs)
+        kept.calls.update(calls)
+        for arguments_hash, seq in newest.items():
+            kept.newest_call[arguments_hash] = max(seq, kept.newest_call.get(arguments_hash, 0))
+        kept.keys.update(keys)
         if change.working_memory is not None:
             kept.working_memory = change.working_memory
         if change.metadata is not None:
@@ -296,7 +311,7 @@ class MemoryStore(Store):
             for ref, kept in self._sessions.items()
             if ref.tenant_id == tenant_id
             and not kept.record.hidden
-            and kept.record.status != "DELETED"
+            and kept.record.status_at(clock.now) != "DELETED"
             and (user_id is None or kept.record.user_id == user_id)
             and (status is None or kept.record.status_at(clock.now) == status)
             and (updated_from is None or kept.record.updated_at >= updated_from)
@@ -326,13 +341,22 @@ class MemoryStore(Store):
         kept = self._sessions.get(ref)
         if kept is None or kept.record.last_seq > after or kept.record.status == "DELETED":
             return
-        woken = self._woken
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(woken.wait(), timeout)
+        woken = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(ref, set())
+        waiting.add(woken)
+        try:
+            # Not wait_for: it loses a cancellation that comes together with the wake (bpo-37658, mended in 3.12).
+            await asyncio.wait((woken,), timeout=timeout)
+        finally:
+            waiting.discard(woken)
+            if not waiting and self._waiting.get(ref) is waiting:
+                del self._waiting[ref]
 
-    def _wake(self) -> None:
-        self._woken.set()
-        self._woken = asyncio.Event()
+    def _wake(self, refs: Iterable[SessionRef]) -> None:
+        for ref in refs:
+            for woken in self._waiting.get(ref, ()):
+                if not woken.done():
+                    woken.set_result(None)
 
     # Housekeeping
 
@@ -353,6 +377,17 @@ class MemoryStore(Store):
     async def scrub(self, *, most: int | None = None) -> bool:
         self._check_open()
         return True
+
+
+def _own_error(ref: SessionRef, error: Exception) -> SatchelError:
+    """What a session has instead of a state."""
+    if isinstance(error, SatchelError):
+        return error
+    own: SatchelError = StoreCorrupt(f"session {ref.session_id}")
+    if isinstance(error, (TypeError, ValueError, OverflowError)):
+        own = InvalidInput(f"holds a value that this store cannot look for ({type(error).__name__})", field="request")
+    own.__cause__ = error
+    return own
 
 
 def _erase_from(rows: dict[Any, Any], limit: int) -> int:

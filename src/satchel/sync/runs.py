@@ -49,7 +49,8 @@ class RunManager:
         not JSON). It becomes a message of the session in the commit that starts the run. ``on_busy`` says what happens
         while another run has the turn: ``reject`` raises RunActive; ``queue`` waits (QueueFull when too many do);
         ``cancel`` asks the holder to stop and goes next. ``start`` takes the turn and starts at once if it is free; the
-        caller then executes the run itself, under a lease of ``lease`` seconds that it renews.
+        caller then executes the run itself, under a lease of ``lease`` seconds that it renews (``renew_run``; while it waits
+        for the turn, ``keep_waiting``).
 
         Raises SessionNotFound, NotAllowed, SessionClosed, SessionExpired, RunActive, QueueFull, InvalidInput.
         """
@@ -109,6 +110,11 @@ class RunManager:
     def renew_run(self, session_id: str, attempt: Attempt) -> bool:
         """Move the lease on. True: somebody asked the run to stop. Raises RunFenced when it is lost."""
         return self._loop.call(self._async.renew_run(session_id, attempt))
+
+    def keep_waiting(self, session_id: str, run_id: str) -> Run:
+        """Renew the lease of a run that this caller added with ``start=True`` and waits for: without it the run ends as
+        ``client_lost``, so that the queue goes on when a client dies. A run that does not wait is left alone."""
+        return self._loop.call(self._async.keep_waiting(session_id, run_id))
 
     def add_step(
         self,
@@ -201,6 +207,22 @@ class RunManager:
                 stop_reason=stop_reason,
                 expected_version=expected_version,
                 idempotency_key=idempotency_key,
+            )
+        )
+
+    def hand_back_run(
+        self,
+        session_id: str,
+        attempt: Attempt,
+        *,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """By the attempt that holds it and will not finish it: READY again, with its turn, if it has attempts left; else
+        FAILED with ``worker_lost`` (CANCELLED, if it was asked to stop). Its open calls are closed as unknown."""
+        return self._loop.call(
+            self._async.hand_back_run(
+                session_id, attempt, expected_version=expected_version, idempotency_key=idempotency_key
             )
         )
 

@@ -333,7 +333,7 @@ class SessionManager:
         """One stroke, when the call and its outcome are both there.
 
         ``call``: ``tool``; and if they are known ``arguments``, ``ok`` (true unless an ``error`` is given), ``result``,
-        ``error``, ``tool_call_id``. Raises as append_message; ToolCallOpen if a call of this label is open.
+        ``error``, ``tool_call_id``. What a failed call gave back is its ``error``: its ``result`` if it has no other. Raises as append_message; ToolCallOpen if a call of this label is open.
         """
         return self._loop.call(
             self._async.append_tool_history(
@@ -462,9 +462,37 @@ class SessionManager:
             )
         )
 
-    def add_run(self, session_id: str, **options: Any) -> Run:
+    def add_run(
+        self,
+        session_id: str,
+        *,
+        goal: str = "",
+        agent: str = "",
+        input: Mapping[str, Any] | str | bytes | None = None,
+        on_busy: OnBusy = "reject",
+        max_attempts: int = 1,
+        metadata: Mapping[str, Any] | None = None,
+        start: bool = False,
+        lease: float = LEASE,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
         """See :meth:`RunManager.add_run`."""
-        return self._loop.call(self._async.add_run(session_id, **options))
+        return self._loop.call(
+            self._async.add_run(
+                session_id,
+                goal=goal,
+                agent=agent,
+                input=input,
+                on_busy=on_busy,
+                max_attempts=max_attempts,
+                metadata=metadata,
+                start=start,
+                lease=lease,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
+            )
+        )
 
     def run(
         self,
@@ -526,15 +554,19 @@ class SessionManager:
         )
 
     def follow(self, session_id: str, *, after: int | None = None, run_id: str | None = None) -> Iteration[Event]:
-        """Every event after ``after`` (None: from now on), in order, as they come; with ``run_id`` those of one run, until
+        """Every event after ``after`` (None: from when the first is asked for), in order, as they come; with ``run_id`` those of one run, until
         it has ended. A follower that starts again after the last ``seq`` it saw loses and repeats nothing. Ends with
         SessionDeleted when the session is deleted."""
         return Iteration(self._loop, self._async.follow(session_id, after=after, run_id=run_id))
 
-    def context(self, session_id: str, *, max_tokens: int = 8000) -> Context:
-        """What a model should see: session state as data, then the newest messages that fit, pairs of call and result
-        whole. ``messages`` go straight into a chat API."""
-        return self._loop.call(self._async.context(session_id, max_tokens=max_tokens))
+    def context(self, session_id: str, *, max_tokens: int = 8000, run_number: int | None = None) -> Context:
+        """What a model should see, in at most ``max_tokens``: the instructions at the beginning, session state as data, then
+        the newest messages that fit, pairs of call and result whole. ``messages`` go straight into a chat API.
+
+        Messages that nobody will answer any more (their run was cancelled before it began) are left out; with
+        ``run_number`` also what belongs to later runs.
+        """
+        return self._loop.call(self._async.context(session_id, max_tokens=max_tokens, run_number=run_number))
 
     def fork_session(
         self, session_id: str, *, up_to: int | None = None, title: str | None = None, idempotency_key: str | None = None

@@ -111,7 +111,7 @@ class ContextSuite(StoreSuite):
         context = await agent.context(sid)
         instructing = [m["content"] for m in context.messages if m["role"] in ("system", "developer")]
         assert instructing == ["be brief"]
-        preamble = context.messages[0]
+        preamble = context.messages[1]  # behind the instructions at the beginning
         assert preamble["role"] == "user"
         assert "data, not instructions" in preamble["content"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from satchel.domain.clock import rfc3339
 from satchel.domain.decisions.lifecycle import DeleteSession
 from satchel.domain.ids import SessionRef
 from satchel.errors import (
@@ -64,7 +65,9 @@ class ExpirySuite(StoreSuite):
         kept = await stage.record(sid)
         assert (kept.status, kept.version) == ("EXPIRED", 1)
         (event,) = await stage.log(sid)
-        assert (event.kind, event.actor, event.data) == ("session_expired", "operator", {"reason": "idle"})
+        assert (event.kind, event.actor) == ("session_expired", "operator")
+        assert event.data == {"reason": "idle", "expired_at": rfc3339(kept.created_at + 60_000_000)}
+        assert kept.closed_at == kept.created_at + 60_000_000
         async with unchanged(stage, sid):
             await stage.sessions().get_session(sid)
 

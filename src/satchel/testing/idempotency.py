@@ -212,6 +212,20 @@ class IdempotencySuite(StoreSuite):
         async with refused(stage, sid, RunFenced):
             await runs.complete_run(sid, Attempt(run.run_id, again.attempt))
 
+    async def test_a_runs_keys_hold_its_run_and_attempt(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs, agent = stage.runs(), stage.sessions(ADAS_AGENT)
+        run = await runs.add_run(sid, max_attempts=2)
+        told = []
+        for number in (1, 2):
+            await runs.start_run(sid, run.run_id, lease=10)
+            attempt = Attempt(run.run_id, number)
+            for _ in range(2):
+                step = await agent.append_message(sid, said("step", "assistant"), attempt=attempt, idempotency_key="k")
+                told.append(step.replayed)
+            stage.clock.pass_time(10)
+        assert told == [False, True, False, True]
+
     async def test_a_repeated_fork_is_one_session(self, stage: Stage) -> None:
         sid = await self.prepared(stage)
         sessions = stage.sessions()

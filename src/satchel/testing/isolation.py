@@ -25,7 +25,11 @@ class IsolationSuite(StoreSuite):
             (lambda: shown.tool_history.append({}), "append_tool_history"),  # type: ignore[attr-defined]
             (lambda: shown.runs.extend([]), "add_run"),  # type: ignore[attr-defined]
             (lambda: setattr(shown.messages[0], "seq", 9), "immutable"),
-            (lambda: setattr(shown.working_memory, "goal", "x"), "immutable"),
+            (lambda: setattr(shown.working_memory, "goal", "x"), "update_working_memory"),
+            (lambda: shown.working_memory.completed.append("x"), "update_working_memory"),  # type: ignore[union-attr]
+            (lambda: shown.working_memory.notes.update(a=1), "update_working_memory"),  # type: ignore[union-attr]
+            (lambda: shown.metadata.update(a=1), "update_session"),
+            (lambda: delattr(shown, "title"), "rename_session"),
         )
         async with unchanged(stage, sid):
             for attempt, method in attempts:

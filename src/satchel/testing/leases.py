@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from satchel.domain.run import Attempt
 from satchel.errors import (
@@ -124,3 +126,70 @@ class LeaseSuite(StoreSuite):
         await stage.runs().cancel_run(sid, run.run_id)
         stage.clock.pass_time(30)
         assert (await stage.runs().get_run(sid, run.run_id)).status == "CANCELLED"
+
+    # -- clients that wait for the turn
+
+    async def test_a_client_that_died_while_it_waited_does_not_block_the_queue(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs = stage.runs()
+        _, attempt = await stage.started_run(sid, lease=3_600)
+        lost = await runs.add_run(sid, input="mine", on_busy="queue", start=True, lease=30)
+        kept = await runs.add_run(sid, input="a worker's", on_busy="queue")
+        stage.clock.pass_lease_time(30 - MICROSECOND)
+        assert (await runs.get_run(sid, lost.run_id)).status == "READY"
+        stage.clock.pass_lease_time(MICROSECOND)
+        ended = await runs.get_run(sid, lost.run_id)
+        assert (ended.status, ended.stop_reason) == ("CANCELLED", "client_lost")
+        assert (await runs.get_run(sid, attempt.run_id)).status == "RUNNING"
+        assert [(m.content, m.status) for m in await stage.sessions().messages(sid)] == [("mine", "unanswered")]
+        await runs.complete_run(sid, attempt)
+        assert (await stage.sessions().get_session(sid)).active_run_id == kept.run_id
+
+    async def test_a_client_that_lives_keeps_its_place_also_when_its_turn_has_come(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs = stage.runs()
+        _, attempt = await stage.started_run(sid, lease=3_600)
+        waiting = await runs.add_run(sid, on_busy="queue", start=True, lease=30)
+        for _ in range(3):
+            stage.clock.pass_lease_time(20)
+            await runs.keep_waiting(sid, waiting.run_id)
+        await runs.complete_run(sid, attempt)
+        stage.clock.pass_lease_time(20)
+        async with unchanged_but_for_its_lease(stage, sid):
+            await runs.keep_waiting(sid, waiting.run_id)
+        stage.clock.pass_lease_time(20)
+        assert (await runs.start_run(sid, waiting.run_id)).status == "RUNNING"
+
+    async def test_a_run_whose_client_waits_is_no_workers_to_claim(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs = stage.runs()
+        _, attempt = await stage.started_run(sid, lease=3_600)
+        await runs.add_run(sid, on_busy="queue", start=True, lease=30)
+        await runs.complete_run(sid, attempt)
+        assert await stage.store.due("ready", limit=10) == []
+        stage.clock.pass_lease_time(30)
+        assert [ref.session_id for ref in await stage.store.due("sweep", limit=10)] == [sid]
+        assert (await stage.sweep()).runs_settled == 1
+        assert (await stage.record(sid)).turn is None
+
+    async def test_the_lease_that_ends_first_brings_the_sweeper(self, stage: Stage) -> None:
+        sid = await stage.session()
+        await stage.started_run(sid, lease=100)
+        for lease in (50, 10, 70):
+            await stage.runs().add_run(sid, on_busy="queue", start=True, lease=lease)
+        ended: list[int] = []
+        for second in range(1, 101):
+            stage.clock.pass_lease_time(1)
+            if (await stage.sweep()).visited:
+                ended.append(second)
+        assert ended == [10, 50, 70, 100]
+        assert {run.status for run in await stage.runs().list_runs(sid)} == {"CANCELLED", "FAILED"}
+
+
+@asynccontextmanager
+async def unchanged_but_for_its_lease(stage: Stage, session_id: str) -> AsyncIterator[None]:
+    before = await stage.record(session_id)
+    yield
+    after = await stage.record(session_id)
+    assert (after.version, after.last_seq, after.updated_at) == (before.version, before.last_seq, before.updated_at)
+    assert after.revision == before.revision + 1

@@ -233,6 +233,14 @@ class LifecycleSuite(StoreSuite):
         third = await sessions.create_session(external_id="chat-1")
         assert third.session_id not in (first.session_id, second.session_id)
 
+    async def test_an_external_id_names_a_new_session_after_a_transfer(self, stage: Stage) -> None:
+        first = await stage.sessions().create_session(external_id="chat-1")
+        await stage.sessions(ADMIN).transfer_session(first.session_id, "bob")
+        second = await stage.sessions().create_session(external_id="chat-1")
+        assert (second.session_id != first.session_id, second.user_id) == (True, "ada")
+        of_bob = await stage.sessions(BOB).create_session(external_id="chat-1")
+        assert of_bob.session_id not in (first.session_id, second.session_id)
+
     async def test_an_external_id_meets_nobody_elses(self, stage: Stage) -> None:
         of_ada = await stage.sessions(ADA).create_session(external_id="chat-1")
         of_bob = await stage.sessions(BOB).create_session(external_id="chat-1")

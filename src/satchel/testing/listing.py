@@ -78,6 +78,21 @@ class ListingSuite(StoreSuite):
         with pytest.raises(InvalidInput, match="status"):
             await ids(stage, status="open")
 
+    async def test_a_session_whose_retention_is_over_is_in_no_list(self, stage: Stage) -> None:
+        closed = await stage.session(policy=lasting(retention=60))
+        idle = await stage.session(policy=lasting(idle=30, retention=60))
+        await stage.sessions().close_session(closed)
+        stage.clock.pass_time(60 - 0.000001)
+        assert set(await ids(stage)) == {closed, idle}
+        stage.clock.pass_time(0.000001)
+        assert await ids(stage) == [idle]
+        assert await ids(stage, status="CLOSED") == []
+        assert await ids(stage, status="EXPIRED") == [idle]
+        stage.clock.pass_time(30)
+        async with unchanged(stage, idle):
+            assert await ids(stage) == []
+            assert await ids(stage, status="EXPIRED") == []
+
     async def test_a_range_of_the_last_change(self, stage: Stage) -> None:
         made = []
         for _ in range(4):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -15,7 +15,6 @@ from satchel.domain.policy import DEFAULT_POLICY, Policy
 from satchel.domain.principal import Principal
 from satchel.domain.record import SessionRecord
 from satchel.domain.run import Attempt, Run
-from satchel.domain.session import Session
 from satchel.errors import SatchelError
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
@@ -138,8 +137,3 @@ async def refused(
                 assert getattr(met, name) == value, f"{name} is {getattr(met, name)!r}"
         else:
             raise AssertionError(f"{error.__name__} was not raised")
-
-
-def view(session: Session) -> Mapping[str, Any]:
-    """A session as JSON shows it."""
-    return session.to_dict()

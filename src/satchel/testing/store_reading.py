@@ -9,7 +9,7 @@ import pytest
 from satchel.domain.idempotency import Answer, IdempotencyRecord
 from satchel.domain.ids import SessionRef
 from satchel.domain.policy import SessionPolicy
-from satchel.domain.record import SessionRecord, Turn
+from satchel.domain.record import Lease, SessionRecord, Turn
 from satchel.store import Outcome, Store
 from satchel.testing.clock import START, SettableClock
 from satchel.testing.rows import REF, call, event, put, record, run, state_of
@@ -241,7 +241,8 @@ class StoreReadingSuite(StoreSuite):
         swept = SessionRef("acme", "swept")
         leased = SessionRef("acme", "leased")
         await put(store, swept, record=record(swept, sweep_at=clock.now + 10))
-        running = Turn(run_id="run_1", status="RUNNING", attempt=1, lease=10)
+        lease = Lease(each=10, until=clock.lease_now + 10, clock=clock.lease_clock)
+        running = Turn(run_id="run_1", status="RUNNING", attempt=1, lease=lease)
         await put(
             store,
             leased,
@@ -291,8 +292,7 @@ class StoreReadingSuite(StoreSuite):
         assert len((await store.events(other, limit=99)).events) == 30
         assert await store.erase(SessionRef("acme", "unknown"), 10) == 0
 
-    async def test_a_stranger_to_python_sharing_changes_nothing(self, store: Store) -> None:
-        """What a store gave out or took in is its own: callers' containers may change."""
+    async def test_containers_that_were_given_out_are_not_the_stores_own(self, store: Store) -> None:
         keys = [b"k" * 16]
         await put(
             store,

@@ -11,7 +11,7 @@ import pytest
 from satchel.domain.clock import SECOND
 from satchel.domain.idempotency import Answer, IdempotencyRecord
 from satchel.domain.ids import SessionRef
-from satchel.domain.record import OpenCall, Turn, Waiting
+from satchel.domain.record import Lease, OpenCall, Turn, Waiting
 from satchel.domain.run import RunError, Usage
 from satchel.domain.state import SessionState, Want
 from satchel.errors import StoreMisused
@@ -189,7 +189,14 @@ class StoreWritingSuite(StoreSuite):
             closed_at=START + 1,
             hidden=False,
             usage=Usage(1, 2, 3),
-            turn=Turn(run_id="run_1", status="RUNNING", attempt=2, agent="coding", lease=30, cancel_requested=True),
+            turn=Turn(
+                run_id="run_1",
+                status="RUNNING",
+                attempt=2,
+                agent="coding",
+                lease=Lease(each=30, until=31, clock="boot"),
+                cancel_requested=True,
+            ),
             queue=(Waiting(run_id="run_2", agent="data", size=10),),
             open_calls=(OpenCall(seq=3, tool_call_id="c\u00e9", run_id="run_1"),),
             asked=("c1", "c2"),
@@ -246,7 +253,12 @@ class StoreWritingSuite(StoreSuite):
     ) -> None:
         busy = record(
             last_seq=3,
-            turn=Turn(run_id="run_1", status="RUNNING", attempt=1, lease=30),
+            turn=Turn(
+                run_id="run_1",
+                status="RUNNING",
+                attempt=1,
+                lease=Lease(each=30, until=clock.lease_now + 30 * SECOND, clock=clock.lease_clock),
+            ),
             queue=(Waiting(run_id="run_2"),),
             open_calls=(OpenCall(seq=1, run_id="run_1"), OpenCall(seq=3)),
             lease_until=clock.lease_now + 30 * SECOND,

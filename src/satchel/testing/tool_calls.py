@@ -218,6 +218,24 @@ class ToolCallSuite(StoreSuite):
         async with refused(stage, sid, ToolCallEnded):
             await agent.finish_tool_call(sid, call.seq, result="again")
 
+    async def test_a_tool_message_finishes_a_runs_call_only_from_that_run(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent = stage.sessions(ADAS_AGENT)
+        run, attempt = await stage.started_run(sid)
+        await agent.append_message(sid, asking("c1"), attempt=attempt)
+        call = await agent.start_tool_call(sid, "t", tool_call_id="c1", attempt=attempt)
+        async with refused(stage, sid, RunFenced, run_id=run.run_id):
+            await agent.append_message(sid, said("from nowhere", "tool", tool_call_id="c1"))
+        await agent.append_message(sid, said("the result", "tool", tool_call_id="c1"), attempt=attempt)
+        assert [(one.seq, one.result) for one in await agent.tool_history(sid)] == [(call.seq, "the result")]
+
+    async def test_half_a_tool_message_finishes_nothing(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent = stage.sessions(ADAS_AGENT)
+        await agent.start_tool_call(sid, "t", tool_call_id="c1")
+        await agent.append_message(sid, said("the res", "tool", tool_call_id="c1"), status="interrupted")
+        assert [call.status for call in await agent.tool_history(sid)] == ["started"]
+
     async def test_parallel_results_come_in_any_order(self, stage: Stage) -> None:
         sid = await stage.session()
         agent = stage.sessions(ADAS_AGENT)

@@ -12,7 +12,15 @@ import pytest
 from satchel.domain.clock import DAY
 from satchel.domain.ids import SessionRef
 from satchel.domain.principal import Principal
-from satchel.errors import InvalidInput, NotAllowed, OutcomeUnknown, SatchelError, SessionNotFound, StoreUnavailable
+from satchel.errors import (
+    InvalidInput,
+    NotAllowed,
+    OutcomeUnknown,
+    SatchelError,
+    SessionNotFound,
+    StoreBusy,
+    StoreUnavailable,
+)
 from satchel.store import Change, Outcome, Store
 from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, AGENT, BOB, OPERATOR, Stage, asking, lasting, said
 from satchel.testing.suite import StoreSuite
@@ -210,6 +218,8 @@ class TransferSuite(StoreSuite):
                 await read
         with pytest.raises(SessionNotFound):
             await stage.sessions(AGENT).append_message(sid, said("x"))
+        with pytest.raises(StoreBusy):
+            await stage.sessions().create_session(external_id="long")
         (report,) = await imported(stage, AS_ADA, [line])
         assert (report.session_id, report.result, report.messages) == (sid, "imported", 950)
         log = await stage.log(sid)
@@ -294,6 +304,7 @@ class TransferSuite(StoreSuite):
             b'{"session_id":"x","messages":[],"satchel":[]}',
             b'{"session_id":"x","messages":[],"satchel":{"format":99}}',
             b'{"session_id":"x","messages":[{"role":"user"}],"satchel":{"format":1}}',
+            conversation("x", satchel={"format": 1, "policy": {"idle": 0}}),
             logged(seq=2),
             logged(kind="session_deleted"),
             logged(kind="nonsense"),
@@ -302,8 +313,21 @@ class TransferSuite(StoreSuite):
             logged(kind="tool_call_finished"),
             logged(kind="tool_call_finished", refers_to=7),
             logged(kind="run_started"),
+            logged(kind="run_started", body={"attempt": "one"}),
+            logged(body={}),
+            logged(body=[]),
+            logged(body={"title": 5}),
+            logged(kind="session_closed", body=[]),
+            logged(kind="session_expired", body={"expired_at": "yesterday"}),
+            logged(kind="tool_call_started", body={"arguments": {}}),
+            logged(kind="tool_call_started", body={"tool": 7}),
+            logged(kind="tool_call_recorded", body={"tool": "t", "status": "nonsense"}),
+            logged(kind="working_memory_changed", body={"set": {"mood": 1}}),
+            logged(kind="metadata_changed", body=[1]),
+            logged(kind="run_added", body={"number": "one"}, run_id="run_x"),
+            logged(kind="message", refers_to=7, outcome="succeeded/text", body={"role": "user"}),
         ],
-        ids=range(23),
+        ids=range(37),
     )
     async def test_a_wrong_line_is_named_and_shows_no_session(self, stage: Stage, line: bytes) -> None:
         good = conversation("good", said("x"))

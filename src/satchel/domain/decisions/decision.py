@@ -52,7 +52,7 @@ class Decision(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     def want(self) -> Want:
         return NOTHING
 
-    def check_role(self) -> None:
+    def check_role(self, state: SessionState) -> None:
         """Raises NotAllowed."""
         require(self.principal, self.right, self.action)
 
@@ -75,9 +75,9 @@ class Decision(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     def decide(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
         """Is it yours, may your role, was it done, does the status allow it, is the version right; then the effect."""
         record = visible_record(state, self.ref, self.principal)
+        self.check_role(state)
         if record.status == "DELETED":
             return self.on_deleted(record, clock)
-        self.check_role()
         replay = replay_of(state.keys, self.key, self.fingerprint)
         if replay is not None:
             return replay

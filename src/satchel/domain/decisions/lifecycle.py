@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from satchel.domain.decisions.decision import Decision, check_active, replay_of, unchanged
-from satchel.domain.edit import Edit, with_sweep
+from satchel.domain.edit import Edit, with_entries
 from satchel.domain.event import EventKind
 from satchel.domain.idempotency import Answer
 from satchel.domain.limits import Limits
@@ -82,7 +82,7 @@ class CreateSession(Decision[SessionRecord], frozen=True, kw_only=True):
             policy=self.policy,
         )
         return Effect(
-            record=with_sweep(record),
+            record=with_entries(record),
             answer=Answer(version=0, at=clock.now, ids=(self.ref.session_id,), status="ACTIVE"),
             metadata=self.metadata or None,
         )

@@ -62,11 +62,17 @@ class MemoryDecision(Decision[WorkingMemory], frozen=True, kw_only=True):
         return edit.finish(edit.answer())
 
     def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> WorkingMemory:
-        return memory_from(state.working_memory, version=answer.version, replayed=replayed)
+        # A replay shows the memory as it is now, under the version of that.
+        version = state.existing.changed.working_memory if replayed else answer.version
+        return memory_from(state.working_memory, version=version, replayed=replayed)
 
 
 class PatchMemory(MemoryDecision, frozen=True, kw_only=True):
     patch: MemoryPatch
+
+    @property
+    def size(self) -> int:
+        return self.limits.working_memory
 
     @property
     def needs_version(self) -> bool:
@@ -74,7 +80,7 @@ class PatchMemory(MemoryDecision, frozen=True, kw_only=True):
 
     @property
     def version_action(self) -> str:
-        return "set and clear in working memory"
+        return "set or clear in the working memory"
 
     def change(self, memory: WorkingMemory) -> tuple[WorkingMemory, bytes]:
         return self.patch.apply(memory), _encode(self.patch.to_dict())

@@ -14,9 +14,10 @@ from satchel.domain.limits import Limits
 from satchel.domain.message import AGENT_ROLES, INSTRUCTION_ROLES, Draft, Message, estimate
 from satchel.domain.principal import Principal
 from satchel.domain.rights import require
+from satchel.domain.run import Attempt
 from satchel.domain.state import Clock, Effect, SessionState, Unchanged, Want
 from satchel.domain.tool_call import CallRow
-from satchel.errors import LimitExceeded, MessageNotFound
+from satchel.errors import MessageNotFound, RunFenced
 
 _encode = msgspec.json.Encoder().encode
 
@@ -51,18 +52,11 @@ class AppendMessages(Decision[tuple[Message, ...]], frozen=True, kw_only=True):
                 return Want(keys=keys, open_work=True)
         return Want(keys=keys)
 
-    def check_role(self) -> None:
+    def check_role(self, state: SessionState) -> None:
         if self.status != "complete":
             require(self.principal, "work", "write interrupted messages")
         for draft in self.messages:
             check_message_right(self.principal, draft.role)
-            if self.principal.role == "user" and len(draft.body) > self.limits.user_message:
-                raise LimitExceeded(
-                    field="message",
-                    size=len(draft.body),
-                    limit=self.limits.user_message,
-                    setting="limits.user_message",
-                )
 
     def effect(self, state: SessionState, clock: Clock) -> Effect:
         edit = Edit(state, clock, self.principal.actor)
@@ -71,10 +65,13 @@ class AppendMessages(Decision[tuple[Message, ...]], frozen=True, kw_only=True):
         return edit.finish(edit.answer(seqs=seqs))
 
     def _append(self, edit: Edit, draft: Draft, run_id: str | None) -> int:
-        call = None if draft.answers is None else open_call_of(edit, draft.answers)
+        call = None
+        if draft.answers is not None and self.status == "complete":
+            call = open_call_of(edit, draft.answers)
         if call is None:
             return edit.message(draft, run_id=run_id, status=self.status)
         # A tool message whose label is that of an open call finishes that call.
+        check_call_holder(call, self.attempt)
         seq = edit.message(draft, run_id=run_id, status=self.status, ends=call, outcome="succeeded/text")
         edit.end_call(call, "succeeded", message=(seq, draft.body))
         return seq
@@ -99,6 +96,14 @@ class AppendMessages(Decision[tuple[Message, ...]], frozen=True, kw_only=True):
         )
 
 
+def check_call_holder(row: CallRow, attempt: Attempt | None) -> None:
+    """A call of a run is finished by that run's attempt alone. Raises RunFenced."""
+    if row.run_id is None or (attempt is not None and attempt.run_id == row.run_id):
+        return
+    number = 0 if attempt is None else attempt.attempt
+    raise RunFenced(run_id=row.run_id, attempt=number, reason="the call was started by this run")
+
+
 def open_call_of(edit: Edit, label: str) -> CallRow | None:
     for call in edit.get("open_calls"):
         if call.tool_call_id == label:
@@ -117,11 +122,15 @@ class RetractMessage(Decision[Message], frozen=True, kw_only=True):
     def want(self) -> Want:
         return Want(keys=() if self.key is None else (self.key,), event_seqs=(self.seq,))
 
+    def check_role(self, state: SessionState) -> None:
+        event = state.events.get(self.seq)
+        if event is not None and event.kind == "message":
+            check_message_right(self.principal, _role(event))
+
     def effect(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
         event = state.events.get(self.seq)
         if event is None or event.kind != "message":
             raise MessageNotFound(self.seq)
-        check_message_right(self.principal, _role(event))
         if is_retracted(state, self.seq):
             return unchanged(state.existing, clock, seqs=(self.seq,))
         edit = Edit(state, clock, self.principal.actor)

@@ -8,7 +8,7 @@ import msgspec
 
 from satchel.domain.decisions.decision import Decision, unchanged
 from satchel.domain.decisions.messages import check_message_right
-from satchel.domain.edit import Edit
+from satchel.domain.edit import Edit, new_lease, with_entries
 from satchel.domain.event import CHAT_FORMAT
 from satchel.domain.idempotency import Answer
 from satchel.domain.json_text import NO_JSON, raw_json
@@ -19,7 +19,7 @@ from satchel.domain.rights import Right, require
 from satchel.domain.run import LEGAL, TERMINAL, OnBusy, Run, RunError, RunRow, RunStatus, Usage
 from satchel.domain.state import Clock, Effect, SessionState, Unchanged, Want
 from satchel.domain.tool_call import ToolCallStatus
-from satchel.errors import IllegalTransition, LimitExceeded, QueueFull, RunActive, RunNotFound
+from satchel.errors import IllegalTransition, QueueFull, RunActive, RunNotFound
 
 _encode = msgspec.json.Encoder().encode
 
@@ -80,17 +80,10 @@ class AddRun(RunDecision, frozen=True, kw_only=True):
         want = RunDecision.want(self)
         return msgspec.structs.replace(want, open_work=True) if self.on_busy == "cancel" else want
 
-    def check_role(self) -> None:
+    def check_role(self, state: SessionState) -> None:
         require(self.principal, "use", self.action)
         if self.input is not None:
             check_message_right(self.principal, self.input.role)
-            if self.principal.role == "user" and len(self.input.body) > self.limits.user_message:
-                raise LimitExceeded(
-                    field="input",
-                    size=len(self.input.body),
-                    limit=self.limits.user_message,
-                    setting="limits.user_message",
-                )
         if self.start:
             require(self.principal, "work", "start runs")
 
@@ -136,7 +129,8 @@ class AddRun(RunDecision, frozen=True, kw_only=True):
             raise QueueFull(size=size, limit=limits.queued_input, setting="limits.queued_input", unit="bytes")
 
     def _wait(self, edit: Edit, turn: Turn) -> None:
-        waiting = Waiting(run_id=self.run_id, agent=self.agent, size=self.size)
+        lease = new_lease(edit.clock, self.lease) if self.start else None
+        waiting = Waiting(run_id=self.run_id, agent=self.agent, size=self.size, lease=lease)
         if self.on_busy == "queue":
             edit.fields["queue"] = (*edit.record.queue, waiting)
             return
@@ -207,14 +201,45 @@ class RenewRun(Decision[bool], frozen=True, kw_only=True):
         record = state.existing
         turn = record.turn
         assert turn is not None  # the attempt was checked
-        renewed = msgspec.structs.replace(
-            record, lease_until=clock.lease_now + turn.lease, lease_clock=clock.lease_clock
-        )
-        return Effect(record=renewed, answer=Answer(version=record.version, at=clock.now))
+        assert turn.lease is not None  # a RUNNING run has one
+        renewed = msgspec.structs.replace(turn, lease=new_lease(clock, turn.lease.each))
+        return renewal(record, clock, turn=renewed)
 
     def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> bool:
         turn = state.existing.turn
         return turn is not None and turn.cancel_requested
+
+
+class RenewWaiting(RunDecision, frozen=True, kw_only=True):
+    """The client that waits for this run's turn lives; no version, no event. A run that is not waiting is left alone."""
+
+    right: ClassVar[Right] = "work"
+    action: ClassVar[str] = "renew a run's lease"
+
+    def effect(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
+        record = state.existing
+        turn = record.turn
+        if turn is not None and turn.run_id == self.run_id and turn.status == "READY" and turn.lease is not None:
+            renewed = msgspec.structs.replace(turn, lease=new_lease(clock, turn.lease.each))
+            return renewal(record, clock, turn=renewed)
+        queue = tuple([self._renewed(waiting, clock) for waiting in record.queue])
+        if queue == record.queue:
+            return unchanged(record, clock, ids=(self.run_id,), status=self.row(state).status)
+        return renewal(record, clock, queue=queue)
+
+    def _renewed(self, waiting: Waiting, clock: Clock) -> Waiting:
+        if waiting.run_id != self.run_id or waiting.lease is None:
+            return waiting
+        return msgspec.structs.replace(waiting, lease=new_lease(clock, waiting.lease.each))
+
+    def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> Run:
+        return Run.from_row(self.row(state), session_id=self.ref.session_id)
+
+
+def renewal(record: SessionRecord, clock: Clock, **fields: Any) -> Effect:
+    """The record with another lease, and nothing else."""
+    renewed = with_entries(msgspec.structs.replace(record, **fields))
+    return Effect(record=renewed, answer=Answer(version=record.version, at=clock.now))
 
 
 class AddStep(RunDecision, frozen=True, kw_only=True):
@@ -255,6 +280,42 @@ class EndRun(RunDecision, frozen=True, kw_only=True):
         edit = Edit(state, clock, self.principal.actor)
         calls: ToolCallStatus = "cancelled" if self.status == "CANCELLED" else "unknown"
         row = edit.end_run(row, self.status, stop_reason=self.stop_reason, error=self.error, calls=calls)
+        return edit.finish(run_answer(edit, row))
+
+
+def let_go(edit: Edit, row: RunRow, *, reason: str, message: str) -> RunRow:
+    """Nobody executes this RUNNING run any more, and what its open calls did is unknown: READY again if attempts are left,
+    else it ends as worker_lost with ``message``."""
+    if row.cancel_requested:
+        return edit.end_run(row, "CANCELLED", stop_reason="cancelled", calls="unknown")
+    if row.attempt >= row.max_attempts:
+        error = RunError(code="worker_lost", message=message)
+        return edit.end_run(row, "FAILED", stop_reason="worker_lost", error=error, calls="unknown")
+    for call in edit.get("open_calls"):
+        if call.run_id == row.run_id:
+            edit.end_call(edit.call(call.seq), "unknown")
+    row = edit.put_run(msgspec.structs.replace(edit.run(row.run_id) or row, status="READY"))
+    edit.event("run_returned", _encode({"attempt": row.attempt, "reason": reason}), run_id=row.run_id)
+    turn: Turn | None = edit.get("turn")
+    assert turn is not None  # it is this run's
+    edit.fields["turn"] = msgspec.structs.replace(turn, status="READY", lease=None)
+    edit.is_active()
+    return row
+
+
+class HandBackRun(RunDecision, frozen=True, kw_only=True):
+    """By the attempt that holds it, whose worker is about to stop. The run keeps the turn if it becomes READY again."""
+
+    right: ClassVar[Right] = "work"
+    action: ClassVar[str] = "hand runs back"
+
+    def want(self) -> Want:
+        return msgspec.structs.replace(RunDecision.want(self), open_work=True)
+
+    def effect(self, state: SessionState, clock: Clock) -> Effect:
+        row = self.row(state)
+        edit = Edit(state, clock, self.principal.actor)
+        row = let_go(edit, row, reason="handed_back", message="the worker that executed this run was stopped")
         return edit.finish(run_answer(edit, row))
 
 

@@ -7,13 +7,14 @@ from typing import ClassVar
 import msgspec
 
 from satchel.domain.decisions.decision import Decision
+from satchel.domain.decisions.messages import check_call_holder
 from satchel.domain.edit import Edit, outcome_body
 from satchel.domain.idempotency import Answer
 from satchel.domain.limits import Limits
 from satchel.domain.rights import Right
 from satchel.domain.state import Clock, Effect, SessionState, Want
 from satchel.domain.tool_call import CallRow, ToolCall, ToolCallStatus
-from satchel.errors import LimitExceeded, RunFenced, ToolCallEnded, ToolCallNotFound, ToolCallOpen
+from satchel.errors import LimitExceeded, ToolCallEnded, ToolCallNotFound, ToolCallOpen
 
 _encode = msgspec.json.Encoder().encode
 
@@ -197,15 +198,7 @@ class FinishToolCall(CallDecision, frozen=True, kw_only=True):
             raise ToolCallNotFound(self.seq)
         if row.status != "started":
             raise ToolCallEnded(seq=self.seq, status=row.status)
-        check_call_holder(row, self)
+        check_call_holder(row, self.attempt)
         edit = Edit(state, clock, self.principal.actor)
         edit.end_call(row, self.status, result=self.result, error=self.error)
         return edit.finish(edit.answer(seqs=(self.seq,), status=self.status))
-
-
-def check_call_holder(row: CallRow, decision: CallDecision) -> None:
-    """A call of a run is finished by that run's attempt alone. Raises RunFenced."""
-    if row.run_id is None or decision.run_id == row.run_id:
-        return
-    attempt = decision.attempt.attempt if decision.attempt is not None else 0
-    raise RunFenced(run_id=row.run_id, attempt=attempt, reason="the call was started by this run")

@@ -18,6 +18,15 @@ CHECKPOINT_PAGES = 2000  # the same pages are hot for many batches: fewer, large
 JOURNAL_LIMIT = 16 * 1024 * 1024
 STATEMENTS = 128
 
+# What a value raises that no statement can take: a number beyond 64 bits, half a character, no text at all.
+UNBINDABLE = (
+    sqlite3.ProgrammingError,
+    sqlite3.InterfaceError,
+    sqlite3.DataError,
+    OverflowError,
+    UnicodeEncodeError,
+)
+
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
@@ -94,6 +103,11 @@ def translated() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise meaning_of(error) from error
+
+
+def unbindable(error: Exception) -> InvalidInput:
+    """What the caller hears who asked for such a value: nothing can be stored under it."""
+    return InvalidInput(f"holds a value that this store cannot look for ({type(error).__name__})", field="request")
 
 
 def meaning_of(error: sqlite3.Error) -> SatchelError:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
+from satchel.errors import StoreMisused
+
 T = TypeVar("T")
 
 
@@ -31,11 +33,15 @@ class Crew(Generic[R]):
     def __init__(self, name: str, size: int, make: Callable[[], R]) -> None:
         self._make = make
         self._jobs: SimpleQueue[Job[R] | None] = SimpleQueue()
+        self._closed = False
         self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for _ in range(size)]
         for thread in self._threads:
             thread.start()
 
     def submit(self, work: Callable[[R], T]) -> asyncio.Future[T]:
+        """Raises StoreMisused once it is closed: nobody would do the work."""
+        if self._closed:
+            raise StoreMisused("the store is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._jobs.put((work, loop, future))
@@ -46,6 +52,7 @@ class Crew(Generic[R]):
 
     async def close(self) -> None:
         """After what was handed in."""
+        self._closed = True
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:

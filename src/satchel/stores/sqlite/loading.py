@@ -14,6 +14,7 @@ from satchel.domain.tool_call import CallRow
 from satchel.domain.upkeep import is_overdue
 from satchel.errors import SatchelError, StoreCorrupt
 from satchel.store import Loaded
+from satchel.stores.sqlite.connection import UNBINDABLE, meaning_of, unbindable
 from satchel.stores.sqlite.queries import SQL
 from satchel.stores.sqlite.rows import call_of, event_of, idempotency_of, record_of, run_of
 
@@ -35,9 +36,26 @@ def load(
         try:
             record = records.get(ref) or find_record(connection, ref)
             sessions[ref] = SessionState(None) if record is None else _state(connection, clock, ref, want, record)
-        except StoreCorrupt as error:
-            sessions[ref] = error
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is this session's own
+            sessions[ref] = _own_error(ref, error)
     return Loaded(sessions=sessions, clock=clock)
+
+
+def _own_error(ref: SessionRef, error: Exception) -> SatchelError:
+    """What a session has instead of a state. Raises what is no session's own: the store is away, full or busy."""
+    if isinstance(error, SatchelError):
+        return error
+    own: SatchelError
+    if isinstance(error, (*UNBINDABLE, TypeError)):
+        own = unbindable(error)
+    elif isinstance(error, sqlite3.Error):
+        own = meaning_of(error)
+        if not isinstance(own, StoreCorrupt):
+            raise error
+    else:
+        own = StoreCorrupt(f"session {ref.session_id}")
+    own.__cause__ = error
+    return own
 
 
 def find_record(connection: sqlite3.Connection, ref: SessionRef) -> SessionRecord | None:

@@ -27,7 +27,9 @@ WHERE
     AND key_hash IN (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18);
 
 -- name: run
-SELECT run.record, run.metadata, coalesce(said.body, run.input), run.input_metadata
+SELECT
+    run.run_id, run.number, run.status, run.input_seq, run.record, run.metadata, coalesce(said.body, run.input),
+    run.input_metadata
 FROM runs AS run
 LEFT JOIN events AS said
     ON said.tenant_id = run.tenant_id AND said.session_id = run.session_id AND said.seq = run.input_seq
@@ -67,21 +69,21 @@ WHERE tenant_id = ?1 AND session_id = ?2 AND refers_to = ?3 AND kind = 'message_
 
 -- name: insert_session
 INSERT INTO sessions (
-    tenant_id, session_id, user_id, status, hidden, updated_at, expires_at, revision, ready_agent, sweep_at,
+    tenant_id, session_id, user_id, status, hidden, updated_at, turns_at, retention, revision, ready_agent, sweep_at,
     lease_until, lease_clock, record
-) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, CAST(?13 AS TEXT));
+) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, CAST(?14 AS TEXT));
 
 -- The narrow one touches one index, the wide one all of them. The old revision was compared in the same transaction.
 -- name: update_session
 UPDATE sessions
-SET updated_at = ?3, expires_at = ?4, revision = ?5, record = CAST(?6 AS TEXT)
+SET updated_at = ?3, turns_at = ?4, revision = ?5, record = CAST(?6 AS TEXT)
 WHERE tenant_id = ?1 AND session_id = ?2;
 
 -- name: update_session_widely
 UPDATE sessions
 SET
-    user_id = ?3, status = ?4, hidden = ?5, updated_at = ?6, expires_at = ?7, revision = ?8, ready_agent = ?9,
-    sweep_at = ?10, lease_until = ?11, lease_clock = ?12, record = CAST(?13 AS TEXT)
+    user_id = ?3, status = ?4, hidden = ?5, updated_at = ?6, turns_at = ?7, retention = ?8, revision = ?9,
+    ready_agent = ?10, sweep_at = ?11, lease_until = ?12, lease_clock = ?13, record = CAST(?14 AS TEXT)
 WHERE tenant_id = ?1 AND session_id = ?2;
 
 -- name: insert_event
@@ -287,7 +289,9 @@ LIMIT ?9;
 
 -- Pages of runs: ?3 < number < ?4, of status ?5.
 -- name: runs_ascending
-SELECT run.record, run.metadata, coalesce(said.body, run.input), run.input_metadata
+SELECT
+    run.run_id, run.number, run.status, run.input_seq, run.record, run.metadata, coalesce(said.body, run.input),
+    run.input_metadata
 FROM runs AS run INDEXED BY runs_numbered
 LEFT JOIN events AS said
     ON said.tenant_id = run.tenant_id AND said.session_id = run.session_id AND said.seq = run.input_seq
@@ -298,7 +302,9 @@ ORDER BY run.number
 LIMIT ?6;
 
 -- name: runs_descending
-SELECT run.record, run.metadata, coalesce(said.body, run.input), run.input_metadata
+SELECT
+    run.run_id, run.number, run.status, run.input_seq, run.record, run.metadata, coalesce(said.body, run.input),
+    run.input_metadata
 FROM runs AS run INDEXED BY runs_numbered
 LEFT JOIN events AS said
     ON said.tenant_id = run.tenant_id AND said.session_id = run.session_id AND said.seq = run.input_seq
@@ -323,16 +329,23 @@ WHERE tenant_id = ?1 AND session_id = ?2;
 
 -- Across sessions
 
--- Lists: ?1 tenant, ?2 user, updated_at >= ?3, (updated_at, session_id) < (?4, ?5), status ?6 at ?7.
+-- Lists: ?1 tenant, ?2 user, updated_at >= ?3, (updated_at, session_id) < (?4, ?5), status ?6 at ?7. standing is
+-- SessionRecord.status_at: ACTIVE turns EXPIRED, and both that and CLOSED are as good as DELETED past the retention.
 -- name: sessions_of_user
-SELECT one.session_id, one.record, metadata.body
+SELECT page.session_id, page.updated_at, one.record, metadata.body
 FROM (
-    SELECT tenant_id, session_id, updated_at
+    SELECT
+        tenant_id, session_id, updated_at,
+        iif(
+            turns_at <= ?7,
+            iif(status = 'ACTIVE' AND (turns_at + retention <= ?7) IS NOT TRUE, 'EXPIRED', 'DELETED'),
+            status
+        ) AS standing
     FROM sessions INDEXED BY sessions_listed
     WHERE
         tenant_id = ?1 AND user_id = ?2 AND hidden = 0 AND status <> 'DELETED'
-        AND updated_at >= ?3 AND updated_at <= ?4 AND (updated_at, session_id) < (?4, ?5)
-        AND (?6 IS NULL OR ?6 = iif(status = 'ACTIVE' AND expires_at <= ?7, 'EXPIRED', status))
+        AND updated_at >= ?3 AND updated_at <= ?4 AND (updated_at, session_id) < (?4, ?5 || '')
+        AND standing <> 'DELETED' AND (?6 IS NULL OR ?6 = standing)
     ORDER BY updated_at DESC, session_id DESC
     LIMIT ?8
 ) AS page
@@ -342,14 +355,20 @@ ORDER BY page.updated_at DESC, page.session_id DESC;
 
 -- An admin's list reads the whole of the tenant's part of the index: no index by time alone is kept for it.
 -- name: sessions_of_tenant
-SELECT one.session_id, one.record, metadata.body
+SELECT page.session_id, page.updated_at, one.record, metadata.body
 FROM (
-    SELECT tenant_id, session_id, updated_at
+    SELECT
+        tenant_id, session_id, updated_at,
+        iif(
+            turns_at <= ?7,
+            iif(status = 'ACTIVE' AND (turns_at + retention <= ?7) IS NOT TRUE, 'EXPIRED', 'DELETED'),
+            status
+        ) AS standing
     FROM sessions INDEXED BY sessions_listed
     WHERE
         tenant_id = ?1 AND ?2 IS NULL AND hidden = 0 AND status <> 'DELETED'
-        AND updated_at >= ?3 AND (updated_at, session_id) < (?4, ?5)
-        AND (?6 IS NULL OR ?6 = iif(status = 'ACTIVE' AND expires_at <= ?7, 'EXPIRED', status))
+        AND updated_at >= ?3 AND (updated_at, session_id) < (?4, ?5 || '')
+        AND standing <> 'DELETED' AND (?6 IS NULL OR ?6 = standing)
     ORDER BY updated_at DESC, session_id DESC
     LIMIT ?8
 ) AS page
@@ -357,18 +376,18 @@ CROSS JOIN sessions AS one ON one.tenant_id = page.tenant_id AND one.session_id 
 LEFT JOIN metadata ON metadata.tenant_id = page.tenant_id AND metadata.session_id = page.session_id
 ORDER BY page.updated_at DESC, page.session_id DESC;
 
--- Queues: those after (?1, ?2).
+-- Queues: those after (?1, ?2), which are bytes (|| '' makes them text): a key that is no text any more hides none behind it.
 -- name: ready_for_agent
 SELECT tenant_id, session_id
 FROM sessions INDEXED BY sessions_ready
-WHERE ready_agent = ?3 AND (tenant_id, session_id) > (?1, ?2)
+WHERE ready_agent = ?3 AND (tenant_id, session_id) > (?1 || '', ?2 || '')
 ORDER BY tenant_id, session_id
 LIMIT ?4;
 
 -- name: ready
 SELECT tenant_id, session_id
 FROM sessions INDEXED BY sessions_ready
-WHERE ready_agent IS NOT NULL AND (tenant_id, session_id) > (?1, ?2)
+WHERE ready_agent IS NOT NULL AND (tenant_id, session_id) > (?1 || '', ?2 || '')
 ORDER BY tenant_id, session_id
 LIMIT ?3;
 
@@ -377,13 +396,13 @@ SELECT tenant_id, session_id
 FROM (
     SELECT tenant_id, session_id
     FROM sessions INDEXED BY sessions_swept
-    WHERE sweep_at <= ?3 AND (tenant_id, session_id) > (?1, ?2)
+    WHERE sweep_at <= ?3 AND (tenant_id, session_id) > (?1 || '', ?2 || '')
     UNION
     SELECT tenant_id, session_id
     FROM sessions INDEXED BY sessions_leased
     WHERE
         lease_until IS NOT NULL AND (lease_until <= ?4 OR lease_clock IS NOT ?5)
-        AND (tenant_id, session_id) > (?1, ?2)
+        AND (tenant_id, session_id) > (?1 || '', ?2 || '')
 )
 ORDER BY tenant_id, session_id
 LIMIT ?6;

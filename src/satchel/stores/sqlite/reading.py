@@ -1,4 +1,4 @@
-"""Reads, each in one snapshot: the caller begins and ends the transaction."""
+"""Reads, each in one snapshot: the caller begins and ends the transaction. A row that is corrupt hides nothing but itself."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 from satchel.domain.ids import SessionRef
 from satchel.domain.state import Clock
+from satchel.errors import StoreCorrupt
 from satchel.store import CallPage, EventPage, ListedSession, RunPage, SessionPage, Snapshot
 from satchel.stores.sqlite.loading import find_record, text_of
 from satchel.stores.sqlite.queries import SQL
-from satchel.stores.sqlite.rows import call_of, event_of, record_of, run_of
+from satchel.stores.sqlite.rows import record_of, shown_call, shown_event, shown_memory, shown_metadata, shown_run
 
 END = 2**63 - 1  # beyond every seq, number and time
 
@@ -42,11 +43,11 @@ def snapshot(
     return Snapshot(
         record=record,
         clock=clock,
-        working_memory=text_of(connection, "working_memory", ref) if working_memory else b"",
-        metadata=text_of(connection, "metadata", ref) if metadata else b"",
-        messages=tuple(event_of(ref, row) for row in reversed(said)),
-        tool_calls=tuple(call_of(ref, row) for row in reversed(called)),
-        runs=tuple(run_of(ref, row) for row in reversed(ran)),
+        working_memory=shown_memory(text_of(connection, "working_memory", ref)) if working_memory else b"",
+        metadata=shown_metadata(text_of(connection, "metadata", ref)) if metadata else b"",
+        messages=tuple(shown_event(ref, row) for row in reversed(said)),
+        tool_calls=tuple(shown_call(ref, row) for row in reversed(called)),
+        runs=tuple(shown_run(ref, row) for row in reversed(ran)),
     )
 
 
@@ -67,7 +68,7 @@ def events(
     if record is None:
         return EventPage(record=None, clock=clock)
     order = "descending" if newest_first else "ascending"
-    bounds = (*ref, after, END if before is None else before, run_id, int(with_retracted), max(0, limit))
+    bounds = (*ref, *_between(after, before), run_id, int(with_retracted), max(0, limit))
     if kind == "message":
         rows = connection.execute(SQL[f"messages_{order}"], bounds).fetchall()
     else:
@@ -75,7 +76,7 @@ def events(
     return EventPage(
         record=record,
         clock=clock,
-        events=tuple(event_of(ref, row) for row in rows),
+        events=tuple(shown_event(ref, row) for row in rows),
         retracted=frozenset(row[0] for row in rows if row[-1]),
     )
 
@@ -100,14 +101,12 @@ def tool_calls(
         return CallPage(record=None, clock=clock)
     order = "descending" if newest_first else "ascending"
     openness = None if is_open is None else int(is_open)
-    bounds = (
-        *ref, after, END if before is None else before, run_id, tool, tool_call_id, openness, max(0, limit),
-    )  # fmt: skip
+    bounds = (*ref, *_between(after, before), run_id, tool, tool_call_id, openness, max(0, limit))
     if arguments_hash is None:
         rows = connection.execute(SQL[f"tool_calls_{order}"], bounds).fetchall()
     else:
         rows = connection.execute(SQL[f"equal_calls_{order}"], (*bounds, arguments_hash)).fetchall()
-    return CallPage(record=record, clock=clock, tool_calls=tuple(call_of(ref, row) for row in rows))
+    return CallPage(record=record, clock=clock, tool_calls=tuple(shown_call(ref, row) for row in rows))
 
 
 def runs(
@@ -125,15 +124,15 @@ def runs(
     record = find_record(connection, ref)
     if record is None:
         return RunPage(record=None, clock=clock)
-    before = END if before_number is None else before_number
+    after, before = _between(after_number, before_number)
     if run_id is None:
         order = "descending" if newest_first else "ascending"
-        bounds = (*ref, after_number, before, status, max(0, limit))
+        bounds = (*ref, after, before, status, max(0, limit))
         rows = connection.execute(SQL[f"runs_{order}"], bounds).fetchall()
-        return RunPage(record=record, clock=clock, runs=tuple(run_of(ref, row) for row in rows))
+        return RunPage(record=record, clock=clock, runs=tuple(shown_run(ref, row) for row in rows))
     rows = connection.execute(SQL["run"], (*ref, run_id)).fetchall()
-    found = [run_of(ref, row) for row in rows[: max(0, limit)]]
-    kept = (run for run in found if after_number < run.number < before and status in (None, run.status))
+    found = [shown_run(ref, row) for row in rows[: max(0, limit)]]
+    kept = (run for run in found if after < run.number < before and status in (None, run.status))
     return RunPage(record=record, clock=clock, runs=tuple(kept))
 
 
@@ -149,18 +148,32 @@ def sessions(
     after: tuple[int, str] | None,
     limit: int,
 ) -> SessionPage:
-    below = (END if updated_before is None else updated_before, "")  # no id is less than ""
-    if after is not None and (after[0], after[1].encode()) < (below[0], b""):
-        below = after
-    bounds = (
-        tenant_id, user_id, -END if updated_from is None else updated_from, *below, status, clock.now, max(0, limit),
-    )  # fmt: skip
+    position = (END if updated_before is None else updated_before, b"")  # no id is less than ""
+    if after is not None:
+        position = min(position, (after[0], after[1].encode()))
     name = "sessions_of_tenant" if user_id is None else "sessions_of_user"
-    listed = tuple(
-        ListedSession(record=record_of(session_id.decode(), (record,)), metadata=metadata or b"")
-        for session_id, record, metadata in connection.execute(SQL[name], bounds).fetchall()
-    )
-    return SessionPage(clock=clock, sessions=listed)
+    earliest = -END if updated_from is None else updated_from
+    listed: list[ListedSession] = []
+    unreadable: list[str] = []
+    while len(listed) < limit:
+        asked = limit - len(listed)
+        bounds = (tenant_id, user_id, earliest, *position, status, clock.now, asked)
+        rows = connection.execute(SQL[name], bounds).fetchall()
+        for key, updated_at, record, metadata in rows:
+            position = (updated_at, key)
+            session_id = key.decode(errors="replace")
+            try:
+                listed.append(ListedSession(record=record_of(session_id, (record,)), metadata=shown_metadata(metadata)))
+            except StoreCorrupt:
+                unreadable.append(session_id)
+        if len(rows) < asked:
+            break
+    return SessionPage(clock=clock, sessions=tuple(listed), unreadable=tuple(unreadable))
+
+
+def _between(after: int, before: int | None) -> tuple[int, int]:
+    """As SQLite can compare them: a bound beyond 64 bits is beyond every seq."""
+    return max(-END, min(after, END)), END if before is None else max(-END, min(before, END))
 
 
 def due(
@@ -172,7 +185,7 @@ def due(
     after: SessionRef | None,
     limit: int,
 ) -> list[SessionRef]:
-    past = ("", "") if after is None else after
+    past = (b"", b"") if after is None else tuple(part.encode(errors="surrogateescape") for part in after)
     if queue == "sweep":
         rows = connection.execute(
             SQL["swept"], (*past, clock.now, clock.lease_now, clock.lease_clock, max(0, limit))
@@ -181,7 +194,8 @@ def due(
         rows = connection.execute(SQL["ready"], (*past, max(0, limit))).fetchall()
     else:
         rows = connection.execute(SQL["ready_for_agent"], (*past, agent, max(0, limit))).fetchall()
-    return [SessionRef(row[0].decode(), row[1].decode()) for row in rows]
+    # A key that is no text any more is given all the same: its visit fails, those behind it are served.
+    return [SessionRef(*(part.decode(errors="surrogateescape") for part in row)) for row in rows]
 
 
 def last_seq(connection: sqlite3.Connection, clock: Clock, ref: SessionRef) -> int | None:

@@ -1,20 +1,26 @@
-"""Rows of the tables as structs of the domain, and back. Texts come as bytes; bodies stay so."""
+"""Rows of the tables as structs of the domain, and back. Texts come as bytes; bodies stay so.
+
+What cannot be decoded is StoreCorrupt to whoever would build on it. To a reader (``shown_…``) it is a placeholder that keeps
+its place, so that one corrupt row hides nothing but itself.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
-from satchel.domain.event import CHAT_FORMAT, Event
+from satchel.domain.event import CHAT_FORMAT, CORRUPT_BODY, CORRUPT_FORMAT, KINDS, Event
 from satchel.domain.idempotency import IdempotencyRecord, decode_answer, encode_answer
 from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord, decode_record, encode_record
-from satchel.domain.run import RunRow
+from satchel.domain.run import LEGAL, RunError, RunRow
 from satchel.domain.tool_call import CallRow
 from satchel.errors import StoreCorrupt
 
 Row = tuple[Any, ...]
+S = TypeVar("S")
 
 _encode_run = msgspec.json.Encoder().encode
 _decode_run = msgspec.json.Decoder(RunRow).decode
@@ -26,23 +32,78 @@ _NO_TEXTS = {
 }
 
 
+_KINDS = frozenset(KINDS)
 _ABSENT = (b',""]', b",[]]")
-_check_json = msgspec.json.Decoder(msgspec.Raw).decode
+_check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
+
+# In the place of a call's bodies: arguments and outcome that say so, whichever way the call ended.
+_CORRUPT_START = b'{"arguments":' + CORRUPT_BODY + b"}"
+_CORRUPT_END = b'{"result":' + CORRUPT_BODY + b',"content":' + CORRUPT_BODY + b"}"
+_CORRUPT_MEMORY = b'{"notes":' + CORRUPT_BODY + b"}"
+
+_BROKEN = (ValueError, TypeError, AttributeError, KeyError, RecursionError)  # what undecodable bytes and columns raise
+
+
+def _check_json(text: bytes) -> None:
+    """Raises ValueError. The decoder passes over the bytes inside a text without looking at them."""
+    _check_syntax(text)
+    if not text.isascii():
+        text.decode()
+
+
+def _is_json(text: bytes | None) -> bool:
+    try:
+        if text is not None:
+            _check_json(text)
+    except _BROKEN:
+        return False
+    return True
+
+
+def _read(decode: Callable[[Row], S], row: Row, what: str, ref: SessionRef) -> S:
+    """Raises StoreCorrupt, naming ``what`` of the session."""
+    try:
+        return decode(row)
+    except _BROKEN as error:
+        raise StoreCorrupt(f"{what} of session {ref.session_id}") from error
+
+
+def _text(column: bytes | None) -> str | None:
+    return None if column is None else column.decode()
+
+
+def _legible(column: bytes | None) -> str | None:
+    """For a placeholder: what can be read of it."""
+    return None if column is None else column.decode(errors="replace")
 
 
 def record_of(session_id: str, row: Row) -> SessionRecord:
     try:
-        return decode_record(row[0])
-    except (ValueError, TypeError) as error:
+        record = decode_record(row[0])
+    except _BROKEN as error:
         raise StoreCorrupt(f"the record of session {session_id}") from error
+    if record.session_id != session_id:
+        raise StoreCorrupt(f"the record of session {session_id}")
+    return record
+
+
+def shown_metadata(text: bytes | None) -> bytes:
+    """b"" when there is none."""
+    return CORRUPT_BODY if text and not _is_json(text) else text or b""
+
+
+def shown_memory(text: bytes) -> bytes:
+    """A memory that cannot be read is not an empty one: it has a note that says so."""
+    return text if not text or _is_json(text) else _CORRUPT_MEMORY
 
 
 def indexed(record: SessionRecord) -> tuple[Any, ...]:
-    """What the indexes hold of a record, but for ``updated_at`` and ``expires_at``."""
+    """What the indexes hold of a record, but for ``updated_at`` and ``turns_at``."""
     return (
         record.user_id,
         record.status,
         record.hidden,
+        record.policy.retention,
         record.ready_agent,
         record.sweep_at,
         record.lease_until,
@@ -55,7 +116,7 @@ def narrow_row(record: SessionRecord) -> Row:
         record.tenant_id,
         record.session_id,
         record.updated_at,
-        record.expires_at,
+        record.turns_at,
         record.revision,
         encode_record(record),
     )
@@ -69,7 +130,8 @@ def wide_row(record: SessionRecord) -> Row:
         record.status,
         int(record.hidden),
         record.updated_at,
-        record.expires_at,
+        record.turns_at,
+        record.policy.retention,
         record.revision,
         record.ready_agent,
         record.sweep_at,
@@ -99,15 +161,41 @@ def event_row(tenant_id: str, session_id: str, event: Event) -> Row:
 
 
 def event_of(ref: SessionRef, row: Row) -> Event:
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, metadata, body = row[:12]
+    """Raises StoreCorrupt."""
+    return _read(_decode_event, row, f"event {row[0]}", ref)
+
+
+def shown_event(ref: SessionRef, row: Row) -> Event:
     try:
-        _check_json(body)
-    except ValueError as error:
-        raise StoreCorrupt(f"event {seq} of session {ref.session_id}") from error
+        return event_of(ref, row)
+    except StoreCorrupt:
+        seq, version, kind, at, actor, run_id, refers_to = row[:7]
+        corrupt: Any = _legible(kind)
+        return Event(
+            seq=seq,
+            version=version,
+            kind=corrupt,
+            at=at,
+            actor=actor.decode(errors="replace"),
+            body=CORRUPT_BODY,
+            run_id=_legible(run_id),
+            refers_to=refers_to,
+            format=CORRUPT_FORMAT,
+        )
+
+
+def _decode_event(row: Row) -> Event:
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, metadata, body = row[:12]
+    _check_json(body)
+    if metadata is not None:
+        _check_json(metadata)
+    kind = kind.decode()
+    if kind not in _KINDS:
+        raise ValueError("an unknown kind")
     return Event(
         seq=seq,
         version=version,
-        kind=kind.decode(),
+        kind=kind,
         at=at,
         actor=actor.decode(),
         body=body,
@@ -139,14 +227,37 @@ def call_row(ref: SessionRef, call: CallRow) -> Row:
 
 
 def call_of(ref: SessionRef, row: Row) -> CallRow:
+    """Raises StoreCorrupt, unless it is a body that cannot be read: nothing is built on these."""
+    return _read(_decode_call, row, f"tool call {row[0]}", ref)
+
+
+def shown_call(ref: SessionRef, row: Row) -> CallRow:
+    try:
+        return call_of(ref, row)
+    except StoreCorrupt:
+        seq, version, tool, arguments_hash, _, start_time, end_time, label, run_id = row[:9]
+        return CallRow(
+            seq=seq,
+            version=version,
+            tool=tool.decode(errors="replace"),
+            arguments_hash=arguments_hash,
+            status="unknown",
+            start_time=start_time,
+            end_time=end_time,
+            tool_call_id=_legible(label),
+            run_id=_legible(run_id),
+            start_body=_CORRUPT_START,
+            end_body=_CORRUPT_END,
+        )
+
+
+def _decode_call(row: Row) -> CallRow:
     seq, version, tool, arguments_hash, status, start_time, end_time, label, run_id, *rest = row
     result_seq, result_kind, repeat_of, start_body, end_body = rest
-    try:
-        for body in (start_body, end_body):
-            if body is not None:
-                _check_json(body)
-    except ValueError as error:
-        raise StoreCorrupt(f"tool call {seq} of session {ref.session_id}") from error
+    if not _is_json(start_body):
+        start_body = _CORRUPT_START
+    if not _is_json(end_body):
+        end_body = _CORRUPT_END
     return CallRow(
         seq=seq,
         version=version,
@@ -155,8 +266,8 @@ def call_of(ref: SessionRef, row: Row) -> CallRow:
         status=status.decode(),
         start_time=start_time,
         end_time=end_time,
-        tool_call_id=None if label is None else label.decode(),
-        run_id=None if run_id is None else run_id.decode(),
+        tool_call_id=_text(label),
+        run_id=_text(run_id),
         result_seq=result_seq,
         result_kind=result_kind.decode(),
         repeat_of=repeat_of,
@@ -181,11 +292,36 @@ def run_row(ref: SessionRef, run: RunRow) -> Row:
 
 
 def run_of(ref: SessionRef, row: Row) -> RunRow:
-    record, metadata, input, input_metadata = row
+    """Raises StoreCorrupt, unless it is an input that is a message by now: that is the message's fault."""
+    return _read(_decode_run_row, row, f"run {row[0].decode(errors='replace')}", ref)
+
+
+def shown_run(ref: SessionRef, row: Row) -> RunRow:
     try:
-        run = _decode_run(record)
-    except (ValueError, TypeError) as error:
-        raise StoreCorrupt(f"a run of session {ref.session_id}") from error
+        return run_of(ref, row)
+    except StoreCorrupt:
+        run_id, number, status, input_seq = row[:4]
+        known: Any = _legible(status)
+        return RunRow(
+            run_id=run_id.decode(errors="replace"),
+            number=number,
+            status=known if known in LEGAL else "FAILED",
+            created_at=0,
+            version=0,
+            error=RunError(code="store_corrupt", message="what is stored of this run cannot be read"),
+            input_seq=input_seq,
+            input=msgspec.Raw(CORRUPT_BODY),
+        )
+
+
+def _decode_run_row(row: Row) -> RunRow:
+    input_seq, record, metadata, input, input_metadata = row[3:8]
+    run = _decode_run(record)
+    for text in (metadata, input_metadata, input if input_seq is None else None):
+        if text is not None:
+            _check_json(text)
+    if not _is_json(input):
+        input = CORRUPT_BODY
     return msgspec.structs.replace(
         run,
         metadata=msgspec.Raw(metadata or b""),
@@ -204,7 +340,4 @@ def idempotency_row(tenant_id: str, session_id: str, record: IdempotencyRecord) 
 
 
 def idempotency_of(ref: SessionRef, key: bytes, row: Row) -> IdempotencyRecord:
-    try:
-        return IdempotencyRecord(key, row[0], decode_answer(row[1]))
-    except (ValueError, TypeError) as error:
-        raise StoreCorrupt(f"an idempotency record of session {ref.session_id}") from error
+    return _read(lambda row: IdempotencyRecord(key, row[0], decode_answer(row[1])), row, "an idempotency record", ref)

@@ -30,7 +30,7 @@ from satchel.store import (
 )
 from satchel.stores.sqlite import erasing, reading
 from satchel.stores.sqlite.clock import machine_clock
-from satchel.stores.sqlite.connection import connect, roll_back, translated
+from satchel.stores.sqlite.connection import UNBINDABLE, connect, roll_back, translated, unbindable
 from satchel.stores.sqlite.crew import Crew
 from satchel.stores.sqlite.loading import load
 from satchel.stores.sqlite.watch import Watch
@@ -119,6 +119,8 @@ class SqliteStore(Store):
             connection.execute("BEGIN")
             try:
                 return work(connection, self._clock())
+            except UNBINDABLE as error:
+                raise unbindable(error) from error
             finally:
                 roll_back(connection)
 

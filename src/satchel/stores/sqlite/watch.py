@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable
 
 from satchel.domain.ids import SessionRef
+from satchel.errors import InvalidInput
+from satchel.stores.sqlite.connection import UNBINDABLE
 from satchel.stores.sqlite.queries import SQL
 
 PERIOD = 0.02  # seconds between two looks
+
+_log = logging.getLogger("satchel.stores.sqlite")
 
 
 class Waiter:
@@ -43,10 +48,12 @@ class Watch:
         self._thread: threading.Thread | None = None
 
     def enter(self, ref: SessionRef, after: int) -> Waiter:
+        if not isinstance(after, int):  # the thread compares it, for everybody
+            raise InvalidInput("must be a seq", field="after")
         waiter = Waiter(after)
         with self._changed:
             self._waiters.setdefault(ref, set()).add(waiter)
-            if self._thread is None:
+            if self._thread is None or not (self._thread.is_alive() or self._stopped.is_set()):
                 self._thread = threading.Thread(target=self._look, name="satchel-sqlite-watch", daemon=True)
                 self._thread.start()
             self._changed.notify()
@@ -96,6 +103,9 @@ class Watch:
                     version = found
             except sqlite3.Error:  # a lost hint costs time, never data: look again
                 version = None
+            except Exception:  # noqa: BLE001  # the one thread that looks must go on, whatever happened
+                _log.exception("looking for other processes' commits failed")
+                version = None
             self._stopped.wait(PERIOD)
         if connection is not None:
             connection.close()
@@ -104,7 +114,10 @@ class Watch:
         with self._changed:
             refs = list(self._waiters)
         for ref in refs:
-            row = connection.execute(SQL["last_seq"], ref).fetchone()
+            try:
+                row = connection.execute(SQL["last_seq"], ref).fetchone()
+            except UNBINDABLE:  # nothing can be stored under it: its waiters need not wait
+                row = None
             with self._changed:
                 for waiter in self._waiters.get(ref, ()):
                     if row is None or row[0] > waiter.after:

@@ -10,7 +10,8 @@ CREATE TABLE sessions (
     status      TEXT    NOT NULL,
     hidden      INTEGER NOT NULL,
     updated_at  INTEGER NOT NULL,
-    expires_at  INTEGER,
+    turns_at    INTEGER,
+    retention   INTEGER,
     revision    INTEGER NOT NULL,
     ready_agent TEXT,
     sweep_at    INTEGER,
@@ -20,8 +21,10 @@ CREATE TABLE sessions (
     PRIMARY KEY (tenant_id, session_id)
 ) STRICT;
 
--- Lists. The last three stand in it so that a filter reads no session it leaves out.
-CREATE INDEX sessions_listed ON sessions (tenant_id, user_id, updated_at, session_id, status, expires_at, hidden)
+-- Lists. The last four stand in it so that a filter reads no session it leaves out: the status that holds at an instant
+-- follows from status, turns_at (when time alone ends it) and retention.
+CREATE INDEX sessions_listed
+    ON sessions (tenant_id, user_id, updated_at, session_id, status, turns_at, retention, hidden)
     WHERE hidden = 0 AND status <> 'DELETED';
 
 CREATE INDEX sessions_ready ON sessions (ready_agent, tenant_id, session_id) WHERE ready_agent IS NOT NULL;

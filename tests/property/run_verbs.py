@@ -1,0 +1,156 @@
+"""The turn, the queue, and what happens to a run between them, in the plain model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from satchel.domain.principal import Principal
+from tests.property.model import (
+    ENDED,
+    Change,
+    Facts,
+    Model,
+    ModelRun,
+    ModelSession,
+    Refused,
+)
+from tests.property.rights import works
+
+
+class RunVerbs(Model):
+    def add_run(
+        self,
+        who: Principal,
+        session_id: str,
+        *,
+        fresh: str,
+        goal: str,
+        input: str | None,
+        on_busy: str,
+        max_attempts: int,
+        start: bool,
+        lease: int,
+        **options: Any,
+    ) -> Facts:
+        def admit(session: ModelSession) -> None:
+            if session.turn is not None and on_busy == "reject":
+                raise Refused("run_active", run_id=session.turn)
+            if session.turn is not None and len(session.queue) >= 16:
+                raise Refused("queue_full")
+
+        def effect(session: ModelSession) -> Facts:
+            change = Change(self, session, who.actor)
+            body = None if input is None else f'{{"role":"user","content":"{input}"}}'.encode()
+            run = ModelRun(
+                run_id=fresh,
+                number=len(session.runs) + 1,
+                goal=goal,
+                created=self.clock.now,
+                max_attempts=max_attempts,
+                input=body,
+            )
+            session.runs[fresh] = run
+            change.wrote_run(run)
+            change.event("run_added", run_id=fresh)
+            if session.turn is None:
+                session.turn = fresh
+                if start:
+                    change.start_run(run, lease)
+            elif on_busy == "queue":
+                session.queue.append(fresh)
+            else:
+                session.queue.insert(0, fresh)
+                change.stop_run(session.runs[session.turn], "replaced")
+            if start and run.status == "READY":  # its client waits, and will start it
+                change.give_lease(run, lease)
+            return {"run_id": fresh, "status": run.status, "attempt": run.attempt, "version": change.done()}
+
+        request = ("add_run", goal, input, on_busy, max_attempts, start)
+        allowed = not start or works(who)
+        return self.write(who, session_id, effect, request=request, turn_check=admit, allowed=allowed, **options)
+
+    def start_run(self, who: Principal, session_id: str, *, run_id: str, lease: int, **options: Any) -> Facts:
+        def effect(session: ModelSession) -> Facts:
+            run = self._run(session, run_id)
+            if run.status != "READY":
+                raise Refused("illegal_transition")
+            if session.turn != run_id:
+                raise Refused("run_active", run_id=session.turn)
+            change = Change(self, session, who.actor)
+            change.start_run(run, lease)
+            return self._run_facts(run, change)
+
+        return self.write(who, session_id, effect, request=("start_run", run_id), allowed=works(who), **options)
+
+    def _run(self, session: ModelSession, run_id: str) -> ModelRun:
+        if run_id not in session.runs:
+            raise Refused("run_not_found")
+        return session.runs[run_id]
+
+    def _run_facts(self, run: ModelRun, change: Change) -> Facts:
+        return {"run_id": run.run_id, "status": run.status, "attempt": run.attempt, "version": change.done()}
+
+    def renew_run(self, who: Principal, session_id: str, *, writer: tuple[str, int]) -> Facts:
+        def effect(session: ModelSession) -> Facts:
+            self._renew(session, writer[0])
+            return {"cancel_requested": session.runs[writer[0]].cancel_requested}
+
+        return self.write(who, session_id, effect, request=None, writer=writer, allowed=works(who))
+
+    def _renew(self, session: ModelSession, run_id: str) -> None:
+        lease = session.leases[run_id]
+        lease.until, lease.clock = self.clock.lease_now + lease.each, self.clock.lease_clock
+
+    def keep_waiting(self, who: Principal, session_id: str, *, run_id: str) -> Facts:
+        def effect(session: ModelSession) -> Facts:
+            run = self._run(session, run_id)
+            if run.status == "READY" and run_id in session.leases:
+                self._renew(session, run_id)
+            return {"run_id": run_id, "status": run.status, "attempt": run.attempt}
+
+        return self.write(who, session_id, effect, request=None, allowed=works(who))
+
+    def add_step(
+        self, who: Principal, session_id: str, *, tokens: int, writer: tuple[str, int], **options: Any
+    ) -> Facts:
+        def effect(session: ModelSession) -> Facts:
+            run = session.runs[writer[0]]
+            change = Change(self, session, who.actor)
+            run.tokens += tokens
+            change.count_step(run.run_id)
+            change.event("run_step", run_id=run.run_id)
+            return self._run_facts(run, change)
+
+        # A step's request names its run, not the attempt.
+        request = ("step", writer[0], tokens)
+        return self.write(who, session_id, effect, request=request, writer=writer, allowed=works(who), **options)
+
+    def end_run(
+        self, who: Principal, session_id: str, *, status: str, writer: tuple[str, int], **options: Any
+    ) -> Facts:
+        reasons = {"COMPLETED": "end_turn", "FAILED": "error", "CANCELLED": "cancelled"}
+
+        def effect(session: ModelSession) -> Facts:
+            run = session.runs[writer[0]]
+            change = Change(self, session, who.actor)
+            calls = "cancelled" if status == "CANCELLED" else "unknown"
+            error = "broken" if status == "FAILED" else None
+            change.end_run(run, status, reasons[status], error=error, calls=calls)
+            return self._run_facts(run, change)
+
+        request = ("end_run", writer, status)
+        return self.write(who, session_id, effect, request=request, writer=writer, allowed=works(who), **options)
+
+    def cancel_run(self, who: Principal, session_id: str, *, run_id: str, reason: str, **options: Any) -> Facts:
+        def effect(session: ModelSession) -> Facts:
+            run = self._run(session, run_id)
+            if run.status in ("COMPLETED", "FAILED"):
+                raise Refused("illegal_transition")
+            facts: Facts = {"run_id": run_id, "attempt": run.attempt}
+            if run.status not in ENDED and not run.cancel_requested:
+                change = Change(self, session, who.actor)
+                change.stop_run(run, reason)
+                change.done()
+            return facts | {"status": run.status, "version": session.version}
+
+        return self.write(who, session_id, effect, request=("cancel_run", run_id, reason), **options)
