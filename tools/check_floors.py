@@ -12,7 +12,7 @@ FLOORS: tuple[tuple[str, frozenset[str]], ...] = (
     ("1", frozenset({"domain"})),
     ("2", frozenset({"store", "engine"})),
     ("3a", frozenset({"commit", "follow", "context", "stores"})),
-    ("3b", frozenset({"access", "sessions", "runs", "listing", "sweeper", "transfer", "working"})),
+    ("3b", frozenset({"access", "sessions", "runs", "listing", "sweeper", "transfer", "worker", "working"})),
     ("4", frozenset({"http", "console", "adapters", "sync", "testing", "engines", "opening"})),
     ("5", frozenset({"cli", "demo", "__main__"})),
 )

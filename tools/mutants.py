@@ -70,8 +70,8 @@ MUTANTS = (
             ),
             Edit(
                 path="src/satchel/stores/memory.py",
-                old="kept.keys[record.key_hash] = record",
-                new="kept.keys.setdefault(record.key_hash, record)",
+                old="kept.keys.update(keys)",
+                new="kept.keys = keys | kept.keys",
             ),
         ),
     ),

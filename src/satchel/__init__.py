@@ -55,6 +55,7 @@ from satchel.runs import RunManager
 from satchel.sessions import SessionManager
 from satchel.sweeper import Sweeper, SweepReport
 from satchel.transfer import Imported
+from satchel.worker import Worker
 
 __all__ = [
     "Attempt",
@@ -114,6 +115,7 @@ __all__ = [
     "Usage",
     "VersionConflict",
     "VersionRequired",
+    "Worker",
     "WorkingMemory",
     "open",
 ]

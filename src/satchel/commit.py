@@ -29,6 +29,7 @@ from satchel.domain.state import Clock, Effect, SessionState, Want, merge_wants
 from satchel.domain.tool_call import CallRow
 from satchel.domain.upkeep import is_overdue, settle
 from satchel.errors import (
+    NotFound,
     OutcomeUnknown,
     SatchelError,
     StoreBusy,
@@ -134,6 +135,8 @@ class _Fold:
                     break
                 self._lay(due)
             self._bound(state.existing)
+        if unsettled and (landed := self._landed(decision, unsettled)) is not None:
+            return landed
         decided = decision.decide(state, clock)
         if isinstance(decided, Effect):
             self._lay(decided)
@@ -144,6 +147,17 @@ class _Fold:
         replayed = decided.replayed and decided.answer not in unsettled  # or this very call finds itself
         view = decision.view(state, decided.answer, replayed=replayed)
         return Committed(view, decided.answer, replayed)
+
+    def _landed(self, decision: Decision[Any], unsettled: Sequence[Answer]) -> Committed[Any] | None:
+        """What the store could not tell of: the former attempt is there. Nothing that came after it, a deletion in the same
+        batch say, makes that a refusal."""
+        kept = None if decision.key is None else self.state.keys.get(decision.key)
+        if kept is None or kept.answer not in unsettled:
+            return None
+        try:
+            return Committed(decision.view(self.state, kept.answer, replayed=False), kept.answer, False)
+        except NotFound:  # its rows are erased by now
+            return None
 
     def _bound(self, record: SessionRecord) -> None:
         """The instant at which a decision on this record would turn out otherwise."""

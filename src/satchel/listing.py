@@ -15,6 +15,7 @@ from satchel.store import ListedSession, Store
 SCANNED = 1000  # sessions that one call looks at
 
 _encode = msgspec.json.Encoder().encode
+_LEFT_OUT = "session %r cannot be read, and is in no list"
 _log = logging.getLogger("satchel.listing")
 
 
@@ -41,6 +42,17 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return all(name in held and canonical(held[name]) == canonical(value) for name, value in wanted.items())
 
 
+def _shown(listed: ListedSession, filters: Filters, now: int) -> Session | None:
+    """None: it is not asked for; or it is there, and makes no sense (a time in no calendar, say)."""
+    try:
+        if not filters.matches(listed):
+            return None
+        return session_from(listed.record, now=now, working_memory=None, metadata=listed.metadata)
+    except (ValueError, TypeError, AttributeError, OverflowError):
+        _log.error(_LEFT_OUT, listed.record.session_id)
+        return None
+
+
 async def list_page(store: Store, filters: Filters, *, side: str, limit: int, cursor: str | None) -> Page[Session]:
     """Newest ``updated_at`` first. A session that cannot be read is left out, and named in the log ``satchel.listing``; asked
     for by its id it is StoreCorrupt. Raises InvalidCursor when the cursor is of another list, or another caller's."""
@@ -63,14 +75,14 @@ async def list_page(store: Store, filters: Filters, *, side: str, limit: int, cu
             limit=size,
         )
         for session_id in page.unreadable:
-            _log.error("session %r cannot be read, and is in no list", session_id)
+            _log.error(_LEFT_OUT, session_id)
         for listed in page.sessions:
             if len(found) == limit:
                 return Page(tuple(found), None if after is None else encode_cursor(after, *parts))
             after = (listed.record.updated_at, listed.record.session_id)
             seen += 1
-            if filters.matches(listed):
-                shown = session_from(listed.record, now=page.clock.now, working_memory=None, metadata=listed.metadata)
+            shown = _shown(listed, filters, page.clock.now)
+            if shown is not None:
                 found.append(shown)
         if len(page.sessions) < size:
             return Page(tuple(found))

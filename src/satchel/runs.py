@@ -280,6 +280,7 @@ class RunManager:
     ) -> Run:
         """By the attempt that holds it and will not finish it: READY again, with its turn, if it has attempts left; else
         FAILED with ``worker_lost`` (CANCELLED, if it was asked to stop). Its open calls are closed as unknown."""
+        checked_attempt(attempt)
         decision = HandBackRun(
             **self._access.common(session_id, idempotency_key, expected_version, attempt),
             fingerprint=request("hand_back_run", attempt.run_id, attempt.attempt),

@@ -34,6 +34,7 @@ from tests.cli.shell import UNSAFE, Cli, Terminal, append, command, make_session
 COMMANDS = [
     ["demo"],
     ["tail"],
+    ["worker"],
     ["sessions"],
     *(["sessions", verb] for verb in ("list", "show", "close", "restore", "delete", "import", "export")),
 ]

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,7 @@ PLAIN: dict[str, tuple[str, Callable[[World], dict[str, Any]]]] = {
     "get_run": ("busy", lambda w: {"session_id": w.session_id, "run_id": w.run}),
     "get_session": ("busy", lambda w: {"session_id": w.session_id}),
     "get_working_memory": ("none", lambda w: {"session_id": w.session_id}),
+    "hand_back_run": ("busy", lambda w: {"session_id": w.session_id, "attempt": w.attempt}),
     "import_sessions": ("none", lambda _: {"lines": [LINE], "user_id": "ada"}),
     "keep_waiting": ("busy", lambda w: {"session_id": w.session_id, "run_id": w.waiting}),
     "list_runs": ("busy", lambda w: {"session_id": w.session_id}),
@@ -188,7 +190,12 @@ INSIDE: dict[str, tuple[Callable[[Any], Any], ...]] = {
         lambda odd: {"remove": {"notes": [odd]}},
         lambda odd: {"clear": [odd]},
     ),
-    "policy": (lambda odd: Policy(idle=odd), lambda odd: Policy(restore_closed=odd)),
+    "policy": (
+        lambda odd: Policy(idle=odd),
+        lambda odd: Policy(restore_closed=odd),
+        lambda _: Policy(idle=timedelta.max),
+        lambda _: Policy(max_lifetime=timedelta(days=3_000_000), retention=timedelta.max),
+    ),
     "session_ids": (lambda odd: [odd],),
 }
 

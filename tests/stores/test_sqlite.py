@@ -21,7 +21,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from satchel.domain.event import Event
+from satchel.domain.event import CORRUPT_BODY, Event
 from satchel.domain.idempotency import Answer, IdempotencyRecord
 from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord, SessionStatus
@@ -511,10 +511,13 @@ async def test_a_corrupt_row_is_named_and_is_no_empty_history(store: SqliteStore
     await store.commit([creation(ADA)])
     await say(store, ADA)
     outside(path, "UPDATE events SET body = '{\"role\":' WHERE seq = 1")
-    with pytest.raises(StoreCorrupt, match="event 1 of session sess_ada"):
-        await store.events(ADA, limit=1)
-    with pytest.raises(StoreCorrupt, match="event 1 of session sess_ada"):
-        await store.snapshot(ADA, messages=1)
+    (shown,) = (await store.events(ADA, limit=1)).events
+    assert (shown.seq, shown.kind, shown.is_corrupt, shown.body) == (1, "message", True, CORRUPT_BODY)
+    assert (await store.snapshot(ADA, messages=1)).messages == (shown,)
+    loaded = await store.load({ADA: Want(event_seqs=(1,))})
+    error = loaded.sessions[ADA]
+    assert isinstance(error, StoreCorrupt)
+    assert "event 1 of session sess_ada" in str(error)
 
 
 def outside(path: Path, statement: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from cyclopts import App
 
-from satchel.cli import exporting, flags, importing, lifecycle, tailing, viewing
+from satchel.cli import exporting, flags, importing, lifecycle, tailing, viewing, working
 from satchel.cli.exit_codes import explained
 
 ABOUT = """Sessions of AI agents: conversation, working memory, tool history and runs, in a store that survives.
@@ -68,6 +68,14 @@ def make_app() -> App:
         tailing.tail_session,
         "satchel tail sess_… --all",
         "satchel tail sess_… --json | jq -r .kind",
+    )
+    _add(
+        app,
+        "worker",
+        working.serve_agents,
+        "satchel worker --agent agents:shop --store sqlite:///agent.db",
+        "satchel worker --agent a:one --agent two=b:make --concurrency 4",
+        usage="satchel worker --store URL --agent AGENT [OPTIONS]",
     )
     _add(
         sessions,

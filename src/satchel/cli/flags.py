@@ -208,4 +208,36 @@ Folder = Annotated[
     Path | None,
     flag("--folder", about="Where the demo keeps its files; left out: a temporary folder.", metavar="FOLDER"),
 ]
+WorkersStore = Annotated[
+    str,
+    flag("--store", about="The store, for example sqlite:///agent.db; made if missing.", group=WHERE, metavar="URL"),
+]
+Agents = Annotated[
+    tuple[str, ...],
+    flag(
+        "--agent",
+        about="An agent to serve, [NAME=]MODULE:OBJECT; repeat it for more. NAME is what runs call it; left out: the"
+        " object's own.",
+        metavar="AGENT",
+    ),
+]
+Concurrency = Annotated[int, flag("--concurrency", about="Runs at once.", metavar="N", show_default=True)]
+Lease = Annotated[
+    float,
+    flag(
+        "--lease",
+        about="Seconds after which a worker that is silent is taken for dead, and its runs for lost.",
+        metavar="SECONDS",
+        show_default=True,
+    ),
+]
+Grace = Annotated[
+    float,
+    flag(
+        "--grace",
+        about="Seconds for a run to return when it was cancelled, and to finish when the worker stops.",
+        metavar="SECONDS",
+        show_default=True,
+    ),
+]
 Keep = Annotated[bool, flag("--keep", about="Leave the demo's files there.")]

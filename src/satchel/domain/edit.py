@@ -12,7 +12,8 @@ import msgspec
 
 from satchel.domain.event import CHAT_FORMAT, CallOutcome, Event, EventKind, MessageStatus
 from satchel.domain.idempotency import Answer
-from satchel.domain.message import Draft, estimate
+from satchel.domain.limits import WRITTEN_HERE
+from satchel.domain.message import Draft, admit_message, estimate
 from satchel.domain.record import (
     KEPT_LABELS,
     KEPT_TRANSITIONS,
@@ -252,15 +253,9 @@ class Edit:
         body = bytes(row.input)
         if not body:
             return None
-        draft = Draft(
-            body=body,
-            format=row.input_format or CHAT_FORMAT,
-            metadata=bytes(row.input_metadata) or None,
-            role="user",
-            asks=(),
-            answers=None,
-            tokens=estimate(body),
-        )
+        # Whatever its role: an assistant's message may ask for tools, a tool's may answer.
+        draft = admit_message(body, format=row.input_format, limits=WRITTEN_HERE)
+        draft = msgspec.structs.replace(draft, metadata=bytes(row.input_metadata) or None)
         return self.message(draft, run_id=row.run_id, status=status)
 
     def end_run(

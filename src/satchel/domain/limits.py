@@ -29,3 +29,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_LIMITS = Limits()
+
+_HUGE = 1 << 40
+# For what was admitted once: the limits may have been other ones then.
+WRITTEN_HERE = Limits(
+    agent_message=_HUGE,
+    user_message=_HUGE,
+    working_memory=_HUGE,
+    metadata=_HUGE,
+    nodes=_HUGE,
+    depth=1 << 20,
+    open_calls=_HUGE,
+    queued_runs=_HUGE,
+)

@@ -11,6 +11,8 @@ from msgspec import UNSET, UnsetType
 from satchel.domain.clock import DAY
 from satchel.errors import InvalidInput
 
+LONGEST = 36_500 * DAY
+
 RestoreBy = Literal["owner", "admin", "never"]
 
 
@@ -53,6 +55,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             micros = None if value is None else value // timedelta(microseconds=1)
             if micros is not None and micros <= 0:
                 raise InvalidInput("must be longer than nothing", field=f"policy.{name}")
+            if micros is not None and micros > LONGEST:  # what it leads to must be a date that can be shown
+                raise InvalidInput("must be at most 36500 days; None is never", field=f"policy.{name}")
             changes[name] = micros
         for name in ("restore_closed", "restore_expired"):
             value = getattr(self, name)

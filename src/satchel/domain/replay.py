@@ -16,26 +16,13 @@ from satchel.domain.clock import parse_rfc3339
 from satchel.domain.decisions.lifecycle import merge_patch
 from satchel.domain.event import CHAT_FORMAT, Event
 from satchel.domain.json_text import decode
-from satchel.domain.limits import Limits
+from satchel.domain.limits import WRITTEN_HERE, Limits
 from satchel.domain.memory import WorkingMemory, admit_memory, admit_patch, stored_memory
 from satchel.domain.message import Draft, admit_message
 from satchel.domain.record import KEPT_LABELS, KEPT_TRANSITIONS, SessionRecord, SessionStatus, Transition
 from satchel.domain.replayed_calls import ReplayedCalls
 from satchel.domain.replayed_runs import ReplayedRuns
 from satchel.errors import SatchelError
-
-_HUGE = 1 << 40
-# Limits may have been other ones when a log of this store was written.
-WRITTEN_HERE = Limits(
-    agent_message=_HUGE,
-    user_message=_HUGE,
-    working_memory=_HUGE,
-    metadata=_HUGE,
-    nodes=_HUGE,
-    depth=1 << 20,
-    open_calls=_HUGE,
-    queued_runs=_HUGE,
-)
 
 
 class Replay(ReplayedCalls, ReplayedRuns):
@@ -102,7 +89,9 @@ class Replay(ReplayedCalls, ReplayedRuns):
     def _check_place(self, event: Event, record: SessionRecord) -> None:
         same_version = event.version == record.version and record.last_seq > 0
         if event.seq != record.last_seq + 1 or not (same_version or event.version == record.version + 1):
-            raise ValueError(f"(version {event.version}) does not follow seq {record.last_seq}, version {record.version}")
+            raise ValueError(
+                f"(version {event.version}) does not follow seq {record.last_seq}, version {record.version}"
+            )
         if event.kind != "message" and event.kind not in self._handlers:
             raise ValueError("is of a kind that no log holds")
         if self._due is not None:

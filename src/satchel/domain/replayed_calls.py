@@ -88,9 +88,10 @@ class ReplayedCalls(Replayed):
         status, kind = _ENDS[event.outcome or ""]
         if kind == "json":
             content = decode(event.body).get("content")
-            if type(content) is not str:
-                raise ValueError("has no JSON text as its content")
-            decode(content)
+            try:
+                decode(content if type(content) is str else "")
+            except ValueError:
+                raise ValueError("has no JSON text as its content") from None
         self._end_call(row, event, status, kind)
 
     def _open_call(self, event: Event) -> CallRow:

@@ -569,19 +569,33 @@ class SessionManager:
         return self._loop.call(self._async.context(session_id, max_tokens=max_tokens, run_number=run_number))
 
     def fork_session(
-        self, session_id: str, *, up_to: int | None = None, title: str | None = None, idempotency_key: str | None = None
+        self,
+        session_id: str,
+        *,
+        up_to: int | None = None,
+        title: str | None = None,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Session:
         """A new session of the same owner that begins as a copy of this one, up to and including the event ``up_to`` (None:
         all). The copy ends before a call whose result it would cut off. Seqs, versions, times and actors come over; open
-        runs arrive as failed, open calls as unknown."""
+        runs arrive as failed, open calls as unknown.
+
+        Title and metadata are those of the point, as far as the log holds them: what a later change covered is left out.
+        ``expected_version`` is that of the session that is copied. The key is the new session's: a repeated call finds it.
+        """
         return self._loop.call(
-            self._async.fork_session(session_id, up_to=up_to, title=title, idempotency_key=idempotency_key)
+            self._async.fork_session(
+                session_id, up_to=up_to, title=title, expected_version=expected_version, idempotency_key=idempotency_key
+            )
         )
 
     def export_sessions(self, session_ids: Iterable[str] | None = None, **filters: Any) -> Iteration[bytes]:
         """JSON lines, one conversation a line, in pieces to be joined: ``source``, ``licence``, ``session_id`` (the
         external_id where there is one), ``messages``, ``meta``, and a ``satchel`` object with what these five lack.
-        Without ids: all that :meth:`list_sessions` would show with these ``filters``."""
+        Without ids: all that :meth:`list_sessions` would show with these ``filters``; each that is there throughout comes
+        once, whatever changes meanwhile, and one that is deleted meanwhile is left out. A line is handed out when all of it
+        was read, so it is whole or not there."""
         return Iteration(
             self._loop, self._async.export_sessions(None if session_ids is None else tuple(session_ids), **filters)
         )
@@ -595,6 +609,10 @@ class SessionManager:
         A conversation gets an id of ours and keeps its own as ``external_id``. It is written in chunks, and seen by
         nobody before its last. The same call goes on where a former one stopped, and leaves out what is there already.
         All become ``user_id``'s (left out: one's own); a principal that is not bound to one user may leave it out for lines
-        that name their owner. Raises InvalidInput, naming the line.
+        that name their owner.
+
+        A line is checked as strictly as what anybody writes, and whole, before anything of it is stored. Actors are kept as
+        given for an admin and the operator; what anybody else brings was done by this principal. Raises InvalidInput,
+        LimitExceeded, NotAllowed, naming the line and the place in it; the lines before it are imported.
         """
         return Iteration(self._loop, self._async.import_sessions(Feed(lines), user_id=user_id))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
 from satchel.domain.decisions.decision import Decision, replay_of
+from satchel.domain.decisions.housekeeping import AbandonImport
 from satchel.domain.idempotency import Answer
 from satchel.domain.rights import may_see, require
 from satchel.domain.state import Clock, Effect, SessionState, Unchanged, Want
@@ -50,3 +53,14 @@ class WriteChunk(Decision[str], frozen=True, kw_only=True):
 
     def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> str:
         return answer.status or ARRIVED
+
+
+class GiveUpImport(AbandonImport, frozen=True, kw_only=True):
+    """By its owner, who imports another conversation under the same name: at once, not after a day."""
+
+    def decide(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
+        record = state.record
+        if record is None or not may_see(self.principal, record):
+            return Unchanged(answer=Answer(version=0, at=clock.now))
+        due = SessionState(msgspec.structs.replace(record, sweep_at=clock.now))
+        return AbandonImport.decide(self, due, clock)

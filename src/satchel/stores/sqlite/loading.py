@@ -16,7 +16,7 @@ from satchel.errors import SatchelError, StoreCorrupt
 from satchel.store import Loaded
 from satchel.stores.sqlite.connection import UNBINDABLE, meaning_of, unbindable
 from satchel.stores.sqlite.queries import SQL
-from satchel.stores.sqlite.rows import call_of, event_of, idempotency_of, record_of, run_of
+from satchel.stores.sqlite.rows import call_of, event_of, idempotency_of, is_json, record_of, run_of
 
 _RECORD = SQL["record"]
 _IDEMPOTENCY_RECORD = SQL["idempotency_record"]
@@ -104,9 +104,9 @@ def _add_wanted(connection: sqlite3.Connection, ref: SessionRef, want: Want, sta
     for seq in want.event_seqs:
         _add_event(connection, ref, seq, state.events)
     if want.working_memory:
-        state.working_memory = text_of(connection, "working_memory", ref)
+        state.working_memory = _sound(text_of(connection, "working_memory", ref), "the working memory", ref)
     if want.metadata:
-        state.metadata = text_of(connection, "metadata", ref)
+        state.metadata = _sound(text_of(connection, "metadata", ref), "the metadata", ref)
 
 
 def _add_open_work(connection: sqlite3.Connection, ref: SessionRef, record: SessionRecord, state: SessionState) -> None:
@@ -137,6 +137,13 @@ def _add_event(connection: sqlite3.Connection, ref: SessionRef, seq: int, events
     events[seq] = event_of(ref, row)
     for row in connection.execute(SQL["retractions"], (*ref, seq)).fetchall():
         events[row[0]] = event_of(ref, row)
+
+
+def _sound(text: bytes, what: str, ref: SessionRef) -> bytes:
+    """Raises StoreCorrupt: a change of what cannot be read would make true what is left of it."""
+    if text and not is_json(text):
+        raise StoreCorrupt(f"{what} of session {ref.session_id}")
+    return text
 
 
 def text_of(connection: sqlite3.Connection, name: str, ref: SessionRef) -> bytes:

@@ -51,7 +51,7 @@ def _check_json(text: bytes) -> None:
         text.decode()
 
 
-def _is_json(text: bytes | None) -> bool:
+def is_json(text: bytes | None) -> bool:
     try:
         if text is not None:
             _check_json(text)
@@ -89,12 +89,12 @@ def record_of(session_id: str, row: Row) -> SessionRecord:
 
 def shown_metadata(text: bytes | None) -> bytes:
     """b"" when there is none."""
-    return CORRUPT_BODY if text and not _is_json(text) else text or b""
+    return CORRUPT_BODY if text and not is_json(text) else text or b""
 
 
 def shown_memory(text: bytes) -> bytes:
     """A memory that cannot be read is not an empty one: it has a note that says so."""
-    return text if not text or _is_json(text) else _CORRUPT_MEMORY
+    return text if not text or is_json(text) else _CORRUPT_MEMORY
 
 
 def indexed(record: SessionRecord) -> tuple[Any, ...]:
@@ -254,9 +254,9 @@ def shown_call(ref: SessionRef, row: Row) -> CallRow:
 def _decode_call(row: Row) -> CallRow:
     seq, version, tool, arguments_hash, status, start_time, end_time, label, run_id, *rest = row
     result_seq, result_kind, repeat_of, start_body, end_body = rest
-    if not _is_json(start_body):
+    if not is_json(start_body):
         start_body = _CORRUPT_START
-    if not _is_json(end_body):
+    if not is_json(end_body):
         end_body = _CORRUPT_END
     return CallRow(
         seq=seq,
@@ -320,7 +320,7 @@ def _decode_run_row(row: Row) -> RunRow:
     for text in (metadata, input_metadata, input if input_seq is None else None):
         if text is not None:
             _check_json(text)
-    if not _is_json(input):
+    if not is_json(input):
         input = CORRUPT_BODY
     return msgspec.structs.replace(
         run,

@@ -1,0 +1,97 @@
+"""``satchel worker``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import satchel
+from satchel.cli import flags, output
+from satchel.cli.exit_codes import ExitCode
+from satchel.cli.failures import FlagRefused, StoreNotShared
+from satchel.cli.store import run_async
+from satchel.cli.visible import lines_kept
+from satchel.worker import Served, Worker, load_agent
+
+
+def serve_agents(
+    *,
+    store: flags.WorkersStore,
+    agent: flags.Agents,
+    concurrency: flags.Concurrency = 8,
+    lease: flags.Lease = 30.0,
+    grace: flags.Grace = 20.0,
+) -> None:
+    """Execute the runs that wait for an agent: any session's, of all tenants, several at once.
+
+    Start as many workers as you like on one store: no run is executed by two. An agent is an engine, an async function that
+    takes the run's context, or a function without arguments that makes one of these; modules are also found in this folder.
+
+    SIGTERM and Ctrl-C: takes no more runs, lets those that run finish within --grace, hands the rest back if they have
+    attempts left, and ends with exit code 0. A second one ends it at once.
+    """
+    if store.startswith("memory:"):
+        raise StoreNotShared
+    sys.path.insert(0, str(Path.cwd()))
+    agents: dict[str, Served] = {}
+    for written in agent:
+        name, served = load_agent(written)
+        if name in agents:
+            raise FlagRefused(f"two agents are called {name}; give one a name: --agent other={written}")
+        agents[name] = served
+    _log_to_stderr()
+    run_async(_serve(store, agents, concurrency=concurrency, lease=lease, grace=grace))
+    _leave_stuck_threads()
+
+
+async def _serve(url: str, agents: dict[str, Served], *, concurrency: int, lease: float, grace: float) -> None:
+    async with satchel.open(url) as store:
+        worker = Worker(store, agents, concurrency=concurrency, lease=lease, grace=grace)
+        _heed_signals(worker, grace)
+        output.say(f"satchel worker {os.getpid()} serves {', '.join(worker.agents)}: {concurrency} runs at once")
+        await worker.run_forever()
+
+
+def _heed_signals(worker: Worker, grace: float) -> None:
+    loop = asyncio.get_running_loop()
+    asked: list[int] = []
+
+    def heed(number: int) -> None:
+        if asked:
+            os._exit(ExitCode.INTERRUPTED)  # whatever still runs: its lease will pass
+        asked.append(number)
+        held = len(worker.held_runs)
+        waiting = f"; {held} running, which have {grace:g} s to finish" if held else ""
+        output.say(f"satchel worker {os.getpid()} takes no more runs{waiting}")
+        worker.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C cancels, which hands everything back at once
+            loop.add_signal_handler(number, heed, number)
+
+
+class _Visible(logging.Formatter):
+    """What an agent's exception says reaches no terminal as it is."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return lines_kept(super().format(record))
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Visible("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+def _leave_stuck_threads() -> None:
+    """A tool's thread that never returns would keep Python from ending, and its run is somebody else's by now."""
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        output.flush()
+        sys.stderr.flush()
+        os._exit(ExitCode.OK)

@@ -1,0 +1,179 @@
+"""A run's context on the agent's thread: every call is carried over to the worker's loop, where the store is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from types import TracebackType
+from typing import Any, TypeVar
+
+from satchel.context import Context
+from satchel.domain.memory import WorkingMemory
+from satchel.domain.message import Message
+from satchel.domain.run import Attempt, Run
+from satchel.domain.session import Session
+from satchel.engine import ToolUse
+from satchel.errors import RunFenced
+from satchel.worker.patience import patiently
+from satchel.working import RunInProgress
+
+T = TypeVar("T")
+
+
+class CarriedContext:
+    """See satchel.engine.RunContext. May be used from any thread and loop, until it is released.
+
+    While the store is away its calls wait, as long as the run is not lost.
+    """
+
+    def __init__(self, running: RunInProgress, *, is_over: Callable[[], bool]) -> None:
+        self._running = running
+        self._home = asyncio.get_running_loop()
+        self._is_over = is_over
+        self._released = False
+
+    def release(self) -> None:
+        """The run is not the agent's any more: whatever it still asks for is refused."""
+        self._released = True
+
+    @property
+    def is_released(self) -> bool:
+        return self._released
+
+    @property
+    def session_id(self) -> str:
+        return self._running.session_id
+
+    @property
+    def run(self) -> Run:
+        return self._running.run
+
+    @property
+    def attempt(self) -> Attempt:
+        return self._running.attempt
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._running.is_cancelled
+
+    def stop(self, reason: str) -> None:
+        self._running.stop(reason)
+
+    async def session(self) -> Session:
+        return await self._read(self._running.session)
+
+    async def working_memory(self) -> WorkingMemory:
+        return await self._read(self._running.working_memory)
+
+    async def context(self, *, max_tokens: int = 8000) -> Context:
+        return await self._read(lambda: self._running.context(max_tokens=max_tokens))
+
+    async def update_working_memory(
+        self, patch: Mapping[str, Any], *, idempotency_key: str | None = None
+    ) -> WorkingMemory:
+        return await self.carry(lambda: self._running.update_working_memory(patch, idempotency_key=idempotency_key))
+
+    async def append_message(
+        self,
+        message: Mapping[str, Any] | str | bytes,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        interrupted: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Message:
+        return await self.carry(
+            lambda: self._running.append_message(
+                message, metadata=metadata, interrupted=interrupted, idempotency_key=idempotency_key
+            )
+        )
+
+    def tool(
+        self, tool: str, arguments: object = None, *, tool_call_id: str | None = None
+    ) -> AbstractAsyncContextManager[ToolUse]:
+        return CarriedBlock(self, self._running.tool(tool, arguments, tool_call_id=tool_call_id))
+
+    async def step(
+        self,
+        name: str,
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        total_tokens: int = 0,
+        duration_ms: int | None = None,
+        error: str | None = None,
+    ) -> Run:
+        return await self.carry(
+            lambda: self._running.step(
+                name,
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                total_tokens=total_tokens,
+                duration_ms=duration_ms,
+                error=error,
+            )
+        )
+
+    async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
+        return await self.carry(lambda: patiently(read, is_over=self._is_over))
+
+    async def carry(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do ``work`` on the worker's loop. A caller that is cancelled cancels it."""
+        if self._released:
+            raise self._fenced()
+        working = _awaited(work)
+        try:
+            future = asyncio.run_coroutine_threadsafe(working, self._home)
+        except RuntimeError:  # the worker's loop is closed
+            working.close()
+            raise self._fenced() from None
+        return await asyncio.wrap_future(future)
+
+    def _fenced(self) -> RunFenced:
+        attempt = self.attempt
+        return RunFenced(run_id=attempt.run_id, attempt=attempt.attempt, reason="its worker has let it go")
+
+
+class CarriedBlock(AbstractAsyncContextManager[T]):
+    """An async block whose beginning and end are on the worker's loop, and whose body is here."""
+
+    def __init__(self, ctx: CarriedContext, block: AbstractAsyncContextManager[T]) -> None:
+        self._ctx = ctx
+        self._block = block
+
+    async def __aenter__(self) -> T:
+        return await self._ctx.carry(self._block.__aenter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        if error is None:
+            return await _to_its_end(self._ctx.carry(lambda: self._block.__aexit__(None, None, None)))
+        if self._ctx.is_released:
+            return None  # the block's own exception is the one to be heard
+        if isinstance(error, Exception):
+            return await _to_its_end(self._ctx.carry(lambda: self._block.__aexit__(kind, error, trace)))
+        # SystemExit and its like would end the worker's loop; there it is a cancellation, here it stays what it is.
+        await _to_its_end(self._ctx.carry(lambda: _leave_cancelled(self._block)))
+        return None
+
+
+async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """A tool that ran is in the history as having run, also when its run is cancelled at that moment."""
+    doing = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        if not doing.done():
+            await asyncio.wait({doing})
+        raise
+
+
+async def _awaited(work: Callable[[], Awaitable[T]]) -> T:
+    return await work()
+
+
+async def _leave_cancelled(block: AbstractAsyncContextManager[Any]) -> None:
+    cancelled = asyncio.CancelledError()
+    with suppress(asyncio.CancelledError):
+        await block.__aexit__(type(cancelled), cancelled, None)
