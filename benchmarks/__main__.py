@@ -13,6 +13,7 @@ from benchmarks.appends import appends, file_size
 from benchmarks.figures import Figure
 from benchmarks.processes import import_memory, import_time, lone_writer
 from benchmarks.reads import lists, long_sessions
+from benchmarks.workers import pickup
 
 Group = Callable[[], Awaitable[list[Figure]]]
 
@@ -46,6 +47,9 @@ def groups(*, quick: bool) -> dict[str, Group]:
     async def processes() -> list[Figure]:
         return [import_time(rounds=rounds), import_memory()]
 
+    async def picked_up() -> list[Figure]:
+        return await pickup(runs=100 if quick else 300)
+
     return {
         "append.serial": serial,
         "append.64x64": many,
@@ -54,6 +58,7 @@ def groups(*, quick: bool) -> dict[str, Group]:
         "long": long,
         "bytes": size,
         "list.100k": listed,
+        "run.pickup": picked_up,
         "processes": processes,
     }
 

@@ -29,7 +29,7 @@ async def test_a_title_that_came_later_is_not_told(stage: Stage) -> None:
     await sessions.append_message(sid, said("b"))  # 3
     await sessions.rename_session(sid, "third")  # 4
     forks = [await sessions.fork_session(sid, up_to=up_to) for up_to in range(1, 5)]
-    assert [fork.title for fork in forks] == ["", "second", "second", "third"]
+    assert [fork.title for fork in forks] == ["first", "second", "second", "third"]
     assert (await sessions.fork_session(sid, up_to=1, title="mine")).title == "mine"
 
 

@@ -371,3 +371,17 @@ async def test_a_stranger_does_not_touch_an_unfinished_import(stage: Stage) -> N
     (mine,) = await imported(stage, ADA, line("c", *MANY))
     assert (mine.result, mine.messages) == ("imported", 450)
     assert mine.session_id != report.session_id
+
+
+async def test_who_is_bound_to_nobody_takes_the_owner_from_the_line_or_names_one(stage: Stage) -> None:
+    ours = logged(message(), user_id="bob")
+    (report,) = await imported(stage, AGENT, ours)
+    assert (await stage.record(report.session_id)).user_id == "bob"
+    (other,) = await imported(stage, AGENT, ours, user_id="ada")
+    assert (await stage.record(other.session_id)).user_id == "ada"
+    with pytest.raises(InvalidInput, match=r"^line 1: user_id: is needed"):
+        await imported(stage, AGENT, line("d", said("x")))
+    (mine,) = await imported(stage, ADA, ours, user_id="ada")  # there already, under her name
+    assert mine.result == "exists"
+    with pytest.raises(NotAllowed):
+        await imported(stage, ADA, ours, user_id="bob")

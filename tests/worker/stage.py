@@ -44,7 +44,8 @@ class Stage:
             found = await self.now(run)
             return found if found.status in statuses else None
 
-        return await until(look, within=within)
+        found: Run = await until(look, within=within)
+        return found
 
     async def log(self, session_id: str) -> tuple[Event, ...]:
         """As it is kept: reading it settles nothing."""

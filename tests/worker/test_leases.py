@@ -10,7 +10,18 @@ from typing import Any, Literal
 
 import pytest
 
-from satchel import Attempt, IllegalTransition, OpenStore, Run, RunContext, RunFenced, StoreUnavailable, Worker
+from satchel import (
+    Attempt,
+    IllegalTransition,
+    OpenStore,
+    Principal,
+    Run,
+    RunContext,
+    RunFenced,
+    RunManager,
+    StoreUnavailable,
+    Worker,
+)
 from satchel.domain.ids import SessionRef
 from satchel.domain.state import Want
 from satchel.store import Change, Loaded, Outcome, Snapshot
@@ -35,7 +46,7 @@ class AbsentStore(StoreWrapper):
         self._meet()
         return self.inner.transact(wanted, decide)
 
-    async def snapshot(self, ref: SessionRef, **what: Any) -> Snapshot:  # type: ignore[override]  # handed on
+    async def snapshot(self, ref: SessionRef, **what: Any) -> Snapshot:
         self._meet()
         return await self.inner.snapshot(ref, **what)
 
@@ -168,8 +179,6 @@ async def test_a_run_whose_worker_is_gone_ends_and_the_queue_goes_on(stage: Stag
 
 
 async def _claimed(stage: Stage, run: Run, *, lease: float) -> Run:
-    from satchel import Principal, RunManager
-
     return await RunManager(stage.store, Principal.operator(tenant_id="acme")).start_run(
         run.session_id, run.run_id, lease=lease
     )
@@ -197,10 +206,10 @@ async def _stopped(stage: Stage, *, grace: float, max_attempts: int, seconds: fl
     run = await stage.added("shop", max_attempts=max_attempts)
     behind = await stage.added("shop", run.session_id)
     await until(inside.is_set)
-    assert worker.held_runs == (run.run_id,)
+    assert list(worker.held_runs) == [run.run_id]
     worker.stop()
     await asyncio.wait_for(task, 10)
-    assert worker.held_runs == ()
+    assert not list(worker.held_runs)
     return await stage.now(run), await stage.now(behind)
 
 
@@ -310,7 +319,5 @@ async def test_a_run_that_was_asked_to_stop_is_not_handed_back(stage: Stage) -> 
     assert (handed.status, handed.stop_reason) == ("CANCELLED", "cancelled")
 
 
-def _agent() -> Any:
-    from satchel import Principal
-
+def _agent() -> Principal:
     return Principal.agent("shop", tenant_id="acme", acting_for="ada")

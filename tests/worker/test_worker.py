@@ -243,7 +243,7 @@ async def test_a_session_that_cannot_be_read_keeps_no_other_from_its_worker(stag
     class OneCorrupt(StoreWrapper):
         asked = 0
 
-        async def snapshot(self, ref: SessionRef, **what: object) -> Snapshot:  # type: ignore[override]  # handed on
+        async def snapshot(self, ref: SessionRef, **what: object) -> Snapshot:
             if ref.session_id == bad.session_id:
                 self.asked += 1
                 raise StoreCorrupt(f"session {ref.session_id}", trouble="cannot be read")

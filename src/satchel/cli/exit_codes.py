@@ -13,7 +13,16 @@ from satchel.cli.failures import (
     StoreMissing,
     StoreNotShared,
 )
-from satchel.errors import Conflict, FrozenSnapshot, InvalidInput, NotAllowed, NotFound, StoreError, StoreMisused, Unauthenticated
+from satchel.errors import (
+    Conflict,
+    FrozenSnapshot,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    StoreError,
+    StoreMisused,
+    Unauthenticated,
+)
 
 
 class ExitCode(IntEnum):
@@ -41,7 +50,10 @@ MEANINGS: dict[ExitCode, str] = {
 # The first that fits. Whatever is not named here is unexpected.
 _BY_SITUATION: tuple[tuple[ExitCode, tuple[type[Exception], ...]], ...] = (
     (ExitCode.UNEXPECTED, (StoreMisused,)),
-    (ExitCode.USAGE, (InvalidInput, FrozenSnapshot, Unauthenticated, FlagRefused, FileUnusable, StoreNotShared, ConfirmationNeeded)),
+    (
+        ExitCode.USAGE,
+        (InvalidInput, FrozenSnapshot, Unauthenticated, FlagRefused, FileUnusable, StoreNotShared, ConfirmationNeeded),
+    ),
     (ExitCode.NOT_FOUND, (NotFound,)),
     (ExitCode.REFUSED, (Conflict, NotAllowed, NotConfirmed)),
     (ExitCode.STORE, (StoreError, StoreMissing)),

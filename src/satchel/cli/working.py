@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 
 import satchel
@@ -17,7 +16,7 @@ from satchel.cli.exit_codes import ExitCode
 from satchel.cli.failures import FlagRefused, StoreNotShared
 from satchel.cli.store import run_async
 from satchel.cli.visible import lines_kept
-from satchel.worker import Served, Worker, load_agent
+from satchel.worker import Served, Worker, is_code_left, load_agent
 
 
 def serve_agents(
@@ -90,8 +89,8 @@ def _log_to_stderr() -> None:
 
 
 def _leave_stuck_threads() -> None:
-    """A tool's thread that never returns would keep Python from ending, and its run is somebody else's by now."""
-    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+    """A tool that never returns would keep Python from ending, and its run is somebody else's by now."""
+    if is_code_left():
         output.flush()
         sys.stderr.flush()
         os._exit(ExitCode.OK)

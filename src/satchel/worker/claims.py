@@ -14,7 +14,7 @@ from satchel.commit import OpenStore
 from satchel.domain.ids import SessionRef
 from satchel.domain.principal import Principal
 from satchel.domain.run import Run
-from satchel.errors import Conflict, NotFound, OutcomeUnknown
+from satchel.errors import Conflict, OutcomeUnknown
 from satchel.runs import RunManager
 from satchel.store import Store
 from satchel.worker.patience import AWAY, pauses
@@ -73,7 +73,7 @@ async def claim(
     """Take the run that has the session's turn; None when there is none for ``agent`` any more.
 
     Whether an unknown outcome was a claim is asked until it is known, or ``is_over``: nobody else would execute it. Raises
-    StoreError.
+    StoreError, and NotFound for a session that nobody can see.
     """
     snapshot = await opened.store.snapshot(ref, working_memory=False, metadata=False)
     record = snapshot.record
@@ -88,7 +88,7 @@ async def claim(
     while True:
         try:
             run = await runs.start_run(ref.session_id, record.turn.run_id, lease=lease, idempotency_key=key)
-        except (Conflict, NotFound):  # another worker was quicker, or the session was closed
+        except Conflict:  # another worker was quicker, or the session was closed
             return None
         except AWAY as away:
             may_be_ours = may_be_ours or isinstance(away, OutcomeUnknown)

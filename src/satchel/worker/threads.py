@@ -10,9 +10,18 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from satchel.engine import Agent, RunContext, execute
 from satchel.worker.agents import Served, make
+
+NAME = "satchel-agent-"
+
+
+def is_code_left() -> bool:
+    """Whether an agent's code runs on, here or in a thread that it started by ``asyncio.to_thread``, though no worker waits
+    for it: Python would not end before that thread does."""
+    return any(thread.name.startswith(NAME) for thread in threading.enumerate())
 
 
 class Execution:
@@ -59,6 +68,7 @@ class AgentThread:
         self._agents = agents
         self._made: dict[str, Agent] = {}
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix=f"{name}-helper"))
         self._retired = False
         self.is_busy = False
         # A daemon: code that never returns must not keep the process.
@@ -137,7 +147,7 @@ class AgentThreads:
     def take(self) -> AgentThread:
         if self._idle:
             return self._idle.pop()
-        return AgentThread(f"satchel-agent-{next(self._numbers)}", self._agents)
+        return AgentThread(f"{NAME}{next(self._numbers)}", self._agents)
 
     def give_back(self, thread: AgentThread) -> None:
         if thread.is_busy:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from satchel.commit import OpenStore
 from satchel.domain.ids import SessionRef
-from satchel.errors import InvalidInput, SatchelError, StoreError
+from satchel.errors import InvalidInput, SatchelError, SchemaMismatch, StoreError, StoreMisused
 from satchel.runs import LEASE, checked_lease
 from satchel.sweeper import Sweeper
 from satchel.worker.agents import Served, checked_agents
@@ -88,8 +88,12 @@ class Worker:
         it is at once when this is cancelled. Raises what a factory of an agent raises, before a run is claimed.
         """
         thread = self._threads.take()
-        await thread.make_all()
         self._threads.give_back(thread)
+        try:
+            await thread.make_all()
+        except BaseException:
+            await self._threads.close()
+            raise
         duties = [asyncio.create_task(self._claim_forever()), asyncio.create_task(self._sweep_forever())]
         stopped = asyncio.create_task(self._stopping.wait())
         grace = self._grace
@@ -134,6 +138,8 @@ class Worker:
                 continue
             try:
                 found = await self._ready.find(free, without={*self._slots.values(), *self._shunned_now()})
+            except (StoreMisused, SchemaMismatch):
+                raise  # nobody will mend it for us
             except StoreError as away:
                 if pause is None:
                     pause = pauses()

@@ -169,6 +169,9 @@ class DeleteSession(LifecycleDecision, frozen=True, kw_only=True):
     action: ClassVar[str] = "delete a session"
     needs_active: ClassVar[bool] = False
 
+    def want(self) -> Want:
+        return Want(keys=() if self.key is None else (self.key,))  # no open work: all of it goes
+
     def on_deleted(self, record: SessionRecord, clock: Clock) -> Unchanged:
         return unchanged(record, clock)
 
@@ -220,7 +223,7 @@ class UpdateSession(Decision[SessionRecord], frozen=True, kw_only=True):
     def effect(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
         edit = Edit(state, clock, self.principal.actor)
         if self.title is not None and self.title != state.existing.title:
-            edit.event("title_changed", _encode({"title": self.title}))
+            edit.event("title_changed", _encode({"title": self.title, "former": state.existing.title}))
             edit.fields["title"] = self.title
             edit.touch("title")
         if self.metadata_patch is not None:

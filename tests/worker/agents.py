@@ -1,0 +1,67 @@
+"""Agents for workers in processes of their own. What they do outside of the store is a line in the file EFFECTS."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+from satchel import RunContext
+
+
+def note(what: str, ctx: RunContext) -> None:
+    """One line, whole or not at all: ``what``, run, attempt, process, and when."""
+    line = f"{what} {ctx.run.run_id} {ctx.attempt.attempt} {os.getpid()} {time.monotonic()}\n"
+    file = os.open(os.environ["EFFECTS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(file, line.encode())
+    finally:
+        os.close(file)
+
+
+async def quick(ctx: RunContext) -> None:
+    note("start", ctx)
+
+
+async def hang(ctx: RunContext) -> None:
+    """Until it is cancelled."""
+    async with ctx.tool("hang"):
+        note("start", ctx)
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            note("told", ctx)
+            raise
+
+
+async def stuck(ctx: RunContext) -> None:
+    """Hears nothing, and its thread would keep Python from ending."""
+    note("start", ctx)
+    await asyncio.to_thread(time.sleep, 60)
+
+
+async def once_stuck(ctx: RunContext) -> None:
+    """Hangs in its first attempt."""
+    note("start", ctx)
+    if ctx.attempt.attempt == 1:
+        async with ctx.tool("hang"):
+            await asyncio.sleep(60)
+
+
+async def work(ctx: RunContext) -> None:
+    """About a second, with three tools."""
+    note("start", ctx)
+    for number in range(3):
+        async with ctx.tool("press", {"button": number}) as call:
+            note(f"tool{number}", ctx)
+            await asyncio.sleep(0.3)
+            call.result = number
+    await ctx.append_message({"role": "assistant", "content": "pressed three buttons"})
+    note("end", ctx)
+
+
+class Shop:
+    """A class is a factory."""
+
+    async def run(self, ctx: RunContext) -> None:
+        note("start", ctx)

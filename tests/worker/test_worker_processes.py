@@ -1,0 +1,213 @@
+"""`satchel worker`, in real processes that are asked to stop, and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import random
+import signal
+import statistics
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+import satchel
+from satchel.domain.ids import SessionRef
+from tests.worker.processes import WorkerProcess, Workers
+from tests.worker.stage import TENANT, Stage, until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Workers]:
+    started = Workers(tmp_path)
+    yield started
+    started.kill_all()
+
+
+@pytest.fixture
+async def stage(workers: Workers) -> AsyncIterator[Stage]:
+    async with satchel.open(workers.url) as store:
+        yield Stage(store)
+
+
+async def test_two_processes_never_execute_the_same_run(workers: Workers, stage: Stage) -> None:
+    runs = [await stage.added("quick") for _ in range(80)]
+    await asyncio.gather(*(workers.start("quick", concurrency=4) for _ in range(2)))
+    runs += [await stage.added("quick") for _ in range(40)]
+    assert {(await stage.ended(run)).status for run in runs} == {"COMPLETED"}
+    starts = workers.of("start")
+    assert sorted(effect.run_id for effect in starts) == sorted(run.run_id for run in runs)
+
+
+async def test_a_killed_workers_run_is_lost_or_tried_again_and_the_queue_goes_on(
+    workers: Workers, stage: Stage
+) -> None:
+    victim = await workers.start("hang", "once_stuck", lease=1)
+    lost = await stage.added("hang")
+    behind = await stage.added("quick", lost.session_id)
+    again = await stage.added("once_stuck", max_attempts=2)
+    await until(lambda: len(workers.of("start")) == 2)
+    victim.process.send_signal(signal.SIGKILL)
+    assert await victim.exit_code() == -signal.SIGKILL
+    await workers.start("quick", "once_stuck", lease=1)
+    assert (await stage.ended(behind)).status == "COMPLETED"
+    ended = await stage.now(lost)
+    assert ended.error is not None
+    assert (ended.status, ended.error.code, ended.attempt) == ("FAILED", "worker_lost", 1)
+    assert await stage.calls(lost.session_id) == ["unknown"]
+    second = await stage.ended(again)
+    assert (second.status, second.attempt) == ("COMPLETED", 2)
+    assert await stage.calls(again.session_id) == ["unknown"]
+    kinds = [event.kind for event in await stage.log(again.session_id)]
+    assert kinds.count("run_started") == 2
+    assert kinds.count("run_returned") == kinds.count("run_ended") == 1
+
+
+async def test_a_cancellation_reaches_an_agent_in_another_process(workers: Workers, stage: Stage) -> None:
+    await workers.start("hang")
+    run = await stage.added("hang")
+    await until(lambda: workers.of("start"))
+    asked = time.monotonic()
+    await stage.runs.cancel_run(run.session_id, run.run_id)
+    assert (await stage.ended(run)).status == "CANCELLED"
+    assert time.monotonic() - asked < 3  # the lease is 30 s
+    assert [effect.run_id for effect in workers.of("told")] == [run.run_id]
+    assert await stage.calls(run.session_id) == ["cancelled"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_lets_runs_finish_and_takes_no_more(
+    workers: Workers, stage: Stage, number: signal.Signals
+) -> None:
+    worker = await workers.start("work", "Shop", grace=10)
+    run = await stage.added("work")
+    await until(lambda: workers.of("tool0"))
+    behind = await stage.added("work", run.session_id)
+    worker.process.send_signal(number)
+    assert await worker.exit_code() == 0
+    assert (await stage.now(run)).status == "COMPLETED"
+    assert (await stage.now(behind)).status == "READY"
+    assert "takes no more runs; 1 running" in worker.said
+
+
+async def test_a_signal_hands_back_what_has_attempts_left_and_loses_the_rest(workers: Workers, stage: Stage) -> None:
+    worker = await workers.start("hang", "stuck", grace=0.2)
+    kept = await stage.added("hang", max_attempts=2)
+    held = await stage.added("stuck", max_attempts=2)
+    lost = await stage.added("hang")
+    await until(lambda: len(workers.of("start")) == 3)
+    worker.process.send_signal(signal.SIGTERM)
+    assert await worker.exit_code() == 0
+    for run in (kept, held):
+        returned = await stage.now(run)
+        assert (returned.status, returned.attempt) == ("READY", 1)
+        assert (await stage.log(run.session_id))[-1].data == {"attempt": 1, "reason": "handed_back"}
+    ended = await stage.now(lost)
+    assert ended.error is not None
+    assert (ended.status, ended.error.code) == ("FAILED", "worker_lost")
+
+
+async def test_a_second_signal_ends_a_worker_at_once(workers: Workers, stage: Stage) -> None:
+    worker = await workers.start("hang", grace=60)
+    run = await stage.added("hang")
+    await until(lambda: workers.of("start"))
+    worker.process.send_signal(signal.SIGTERM)
+    await until(lambda: "takes no more runs" in worker.said)
+    worker.process.send_signal(signal.SIGTERM)
+    assert await worker.exit_code(within=5) == 130
+    assert (await stage.now(run)).status == "RUNNING"  # until its lease is over
+
+
+async def test_an_idle_worker_takes_a_run_within_moments(workers: Workers, stage: Stage) -> None:
+    """A loose bound for machines under load; the benchmark run.pickup measures."""
+    await workers.start("quick")
+    delays: list[float] = []
+    for turn in range(25):
+        sid = await stage.session()
+        run = await stage.added("quick", sid)
+        added = time.monotonic()
+        await until(lambda: len(workers.of("start")) == turn + 1)  # noqa: B023  # awaited here
+        delays.append(workers.of("start")[-1].at - added)
+        await stage.ended(run)
+    assert statistics.median(delays) < 0.25
+
+
+async def test_workers_that_are_killed_again_and_again_leave_nothing_undone(workers: Workers, stage: Stage) -> None:
+    """3 workers, 60 sessions, 150 runs with tools, a SIGKILL every two seconds."""
+    luck = random.Random(3)
+    session_ids = [await stage.session() for _ in range(60)]
+    runs = [
+        await stage.added("work", session_ids[number % 60], input="go", max_attempts=1 + 2 * (number % 2))
+        for number in range(150)
+    ]
+    alive = list(await asyncio.gather(*(workers.start("work", concurrency=4, lease=1) for _ in range(3))))
+    hits = 0
+    for _ in range(5):
+        await asyncio.sleep(2)
+        victim = alive.pop(luck.randrange(3))
+        victim.process.send_signal(signal.SIGKILL)
+        assert await victim.exit_code() == -signal.SIGKILL
+        hits += was_executing(workers, victim)
+        alive.append(await workers.start("work", is_awaited=False, concurrency=4, lease=1))
+    assert hits >= 3, "hardly a kill hit a worker that held a run: this shows nothing"
+    for run in runs:
+        await stage.ended(run, within=40)
+    for worker in alive:
+        worker.process.send_signal(signal.SIGTERM)
+    assert [await worker.exit_code() for worker in alive] == [0, 0, 0]
+
+    ended = {run.run_id: await stage.now(run) for run in runs}
+    executed = collections.Counter((effect.run_id, effect.attempt) for effect in workers.of("start"))
+    assert set(executed.values()) == {1}, "a claim was executed twice"
+    attempts = collections.Counter(run_id for run_id, _ in executed)
+    finished = {effect.run_id for effect in workers.of("end")}
+    for run_id, run in ended.items():
+        assert attempts[run_id] <= run.attempt <= run.max_attempts
+        if run.status == "COMPLETED":
+            assert run_id in finished
+        else:
+            assert run.error is not None
+            assert (run.status, run.error.code, run.attempt) == ("FAILED", "worker_lost", run.max_attempts)
+    statuses = collections.Counter(run.status for run in ended.values())
+    assert statuses["COMPLETED"] > 100
+    assert statuses["FAILED"] >= 1
+    assert any(run.attempt > 1 and run.status == "COMPLETED" for run in ended.values())
+    for sid in session_ids:
+        await check_session(workers, stage, sid)
+
+
+def was_executing(workers: Workers, worker: WorkerProcess) -> bool:
+    """Whether an agent had begun in this worker, and had not come to its end."""
+    mine = [effect for effect in workers.effects if effect.pid == worker.pid]
+    ended = {(effect.run_id, effect.attempt) for effect in mine if effect.what == "end"}
+    return any(effect.what == "start" and (effect.run_id, effect.attempt) not in ended for effect in mine)
+
+
+async def check_session(workers: Workers, stage: Stage, session_id: str) -> None:
+    """No turn is held, the log has no gap, each run and each call ended once, no tool ran without its call."""
+    record = (await stage.store.store.snapshot(SessionRef(TENANT, session_id))).record
+    assert record is not None
+    assert (record.turn, record.queue, record.open_calls) == (None, (), ())
+    log = await stage.log(session_id)
+    assert [event.seq for event in log] == list(range(1, record.last_seq + 1))
+    versions = [event.version for event in log]
+    assert versions == sorted(versions)
+    assert versions[-1] == record.version
+    ends = collections.Counter(event.run_id for event in log if event.kind == "run_ended")
+    assert set(ends.values()) == {1}
+    calls = (await stage.sessions.tool_history(session_id, limit=1000)).items
+    outcomes = collections.Counter(event.refers_to for event in log if event.kind == "tool_call_finished")
+    assert outcomes == {call.seq: 1 for call in calls}
+    assert {call.status for call in calls} <= {"succeeded", "unknown"}
+    started = collections.Counter((call.run_id, f"tool{call.arguments['button']}") for call in calls)
+    mine = {call.run_id for call in calls}
+    ran = collections.Counter(
+        (effect.run_id, effect.what)
+        for effect in workers.effects
+        if effect.what.startswith("tool") and effect.run_id in mine
+    )
+    assert all(started[call] >= count for call, count in ran.items())
