@@ -14,6 +14,14 @@ from tests.worker.stage import until
 HERE = Path(__file__).parent
 
 
+def lying(wall_clock: str | None) -> dict[str, str]:
+    """The environment of a process whose wall clock lies; without libfaketime no clock does."""
+    libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    if wall_clock is None or not libraries:
+        return {}
+    return {"LD_PRELOAD": str(libraries[0]), "FAKETIME": wall_clock, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+
 class Effect(NamedTuple):
     what: str
     run_id: str
@@ -48,8 +56,11 @@ class Workers:
         self.url = f"sqlite:///{folder}/agent.db"
         self.started: list[WorkerProcess] = []
 
-    async def start(self, *agents: str, is_awaited: bool = True, **flags: float) -> WorkerProcess:
-        """``agents``: names of the module ``agents`` beside this file."""
+    async def start(
+        self, *agents: str, is_awaited: bool = True, wall_clock: str | None = None, **flags: float
+    ) -> WorkerProcess:
+        """``agents``: names of the module ``agents`` beside this file. ``wall_clock``: how far it lies, ``+1h``, where
+        libfaketime is installed."""
         said = self._folder / f"worker-{len(self.started)}"
         arguments = [part for agent in agents for part in ("--agent", f"agents:{agent}")]
         arguments += [part for flag, value in flags.items() for part in (f"--{flag}", str(value))]
@@ -58,7 +69,7 @@ class Workers:
             process = subprocess.Popen(  # noqa: ASYNC220  # it must be killed also where no loop runs any more
                 [sys.executable, "-m", "satchel", "worker", "--store", self.url, *arguments],
                 cwd=HERE,
-                env={**environment, "EFFECTS": str(self._effects)},
+                env={**environment, **lying(wall_clock), "EFFECTS": str(self._effects)},
                 stderr=errors,
             )
         worker = WorkerProcess(process, said)

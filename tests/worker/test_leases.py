@@ -120,6 +120,31 @@ async def test_a_store_that_is_away_for_a_while_is_waited_for(stage: Stage) -> N
     assert [message.content for message in await stage.sessions.messages(run.session_id)] == ["done"]
 
 
+async def test_a_claim_whose_outcome_is_unknown_is_asked_for_until_it_is_known(stage: Stage) -> None:
+    """It was committed, and the store went away before it could say so: nobody else would execute the run."""
+
+    class Forgetful(StoreWrapper):
+        commits = 0
+
+        async def commit(self, changes: Sequence[Change]) -> list[Outcome]:
+            self.commits += 1
+            if self.commits in (2, 3):
+                raise StoreUnavailable("the network is gone")
+            outcomes = await self.inner.commit(changes)
+            return [Outcome.UNKNOWN] * len(outcomes) if self.commits == 1 else outcomes
+
+    executed: list[int] = []
+
+    async def note(ctx: RunContext) -> None:
+        executed.append(ctx.attempt.attempt)
+
+    store = Forgetful(stage.store.store)
+    async with working(OpenStore(store), {"shop": note}):
+        run = await stage.ended(await stage.added("shop"))
+    assert store.commits > 3
+    assert (run.status, run.attempt, executed) == ("COMPLETED", 1, [1])
+
+
 async def test_a_worker_that_lost_its_lease_is_told_and_fenced(stage: Stage) -> None:
     """It cannot reach the store, another worker can: that one goes on with the run, and nothing of the first is added."""
     told: list[bool] = []
@@ -168,7 +193,7 @@ async def test_a_run_whose_worker_is_gone_ends_and_the_queue_goes_on(stage: Stag
         await ctx.append_message({"role": "assistant", "content": "next"})
 
     async with working(stage.store, {"other": serve}, lease=0.6):
-        await until(lambda: _said(stage, sid, "next"))
+        await until(lambda: _said(stage, sid, "next"))  # by a look that settles nothing
     ended = await stage.now(lost)
     assert claimed.attempt == 1
     assert ended.error is not None
@@ -185,7 +210,7 @@ async def _claimed(stage: Stage, run: Run, *, lease: float) -> Run:
 
 
 async def _said(stage: Stage, session_id: str, text: str) -> bool:
-    return any(message.content == text for message in await stage.sessions.messages(session_id))
+    return any(text.encode() in event.body for event in await stage.log(session_id) if event.kind == "message")
 
 
 # -- a worker that stops

@@ -136,29 +136,46 @@ async def test_an_idle_worker_takes_a_run_within_moments(workers: Workers, stage
     assert statistics.median(delays) < 0.25
 
 
-async def test_workers_that_are_killed_again_and_again_leave_nothing_undone(workers: Workers, stage: Stage) -> None:
-    """3 workers, 60 sessions, 150 runs with tools, a SIGKILL every two seconds."""
+@pytest.mark.parametrize(
+    ("sessions", "count", "concurrency", "kills"),
+    [
+        pytest.param(60, 150, 4, 5, id="10 seconds"),
+        pytest.param(200, 1000, 7, 29, id="60 seconds", marks=[pytest.mark.full, pytest.mark.timeout(300)]),
+    ],
+)
+async def test_workers_that_are_killed_again_and_again_leave_nothing_undone(
+    workers: Workers, stage: Stage, sessions: int, count: int, concurrency: int, kills: int
+) -> None:
+    """Three workers, one of them with a lying clock where libfaketime is installed, and a SIGKILL every two seconds."""
     luck = random.Random(3)
-    session_ids = [await stage.session() for _ in range(60)]
+    session_ids = [await stage.session() for _ in range(sessions)]
     runs = [
-        await stage.added("work", session_ids[number % 60], input="go", max_attempts=1 + 2 * (number % 2))
-        for number in range(150)
+        await stage.added("work", session_ids[number % sessions], input="go", max_attempts=1 + 2 * (number % 2))
+        for number in range(count)
     ]
-    alive = list(await asyncio.gather(*(workers.start("work", concurrency=4, lease=1) for _ in range(3))))
+
+    async def start(wall_clock: str | None, *, is_awaited: bool) -> tuple[WorkerProcess, str | None]:
+        worker = await workers.start(
+            "work", wall_clock=wall_clock, is_awaited=is_awaited, concurrency=concurrency, lease=1
+        )
+        return worker, wall_clock
+
+    alive = list(await asyncio.gather(*(start(lie, is_awaited=True) for lie in (None, None, "+1h"))))
     hits = 0
-    for _ in range(5):
+    for turn in range(kills):
         await asyncio.sleep(2)
-        victim = alive.pop(luck.randrange(3))
+        victim, lie = alive.pop(luck.randrange(3))
         victim.process.send_signal(signal.SIGKILL)
         assert await victim.exit_code() == -signal.SIGKILL
         hits += was_executing(workers, victim)
-        alive.append(await workers.start("work", is_awaited=False, concurrency=4, lease=1))
+        next_lie = None if lie is None else ("+1h", "-1h")[turn % 2]
+        alive.append(await start(next_lie, is_awaited=False))
     assert hits >= 3, "hardly a kill hit a worker that held a run: this shows nothing"
     for run in runs:
-        await stage.ended(run, within=40)
-    for worker in alive:
+        await stage.ended(run, within=60)
+    for worker, _ in alive:
         worker.process.send_signal(signal.SIGTERM)
-    assert [await worker.exit_code() for worker in alive] == [0, 0, 0]
+    assert [await worker.exit_code() for worker, _ in alive] == [0, 0, 0]
 
     ended = {run.run_id: await stage.now(run) for run in runs}
     executed = collections.Counter((effect.run_id, effect.attempt) for effect in workers.of("start"))
@@ -173,7 +190,7 @@ async def test_workers_that_are_killed_again_and_again_leave_nothing_undone(work
             assert run.error is not None
             assert (run.status, run.error.code, run.attempt) == ("FAILED", "worker_lost", run.max_attempts)
     statuses = collections.Counter(run.status for run in ended.values())
-    assert statuses["COMPLETED"] > 100
+    assert statuses["COMPLETED"] > count / 2
     assert statuses["FAILED"] >= 1
     assert any(run.attempt > 1 and run.status == "COMPLETED" for run in ended.values())
     for sid in session_ids:
