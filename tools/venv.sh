@@ -19,7 +19,9 @@ is_current() {
     want=$(wanted) || return 1
     [ "$(head -n "$(wc -l <<<"$want")" "$stamp")" = "$want" ]
 }
-has_checkout() { [ -f "$checkout_stamp" ] && sha256sum --check --status "$checkout_stamp"; }
+# A copy that somebody installed over the checkout would be tested in its place.
+has_copy() { compgen -G '.venv/lib/python3*/site-packages/satchel' >/dev/null; }
+has_checkout() { [ -f "$checkout_stamp" ] && ! has_copy && sha256sum --check --status "$checkout_stamp"; }
 
 if is_current && has_checkout; then exit; fi
 mkdir -p .cache

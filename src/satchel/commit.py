@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import msgspec
 
@@ -466,6 +466,12 @@ class OpenStore:
     async def close(self) -> None:
         await self.committer.close()
         await self.store.close()
+
+    def __enter__(self) -> NoReturn:
+        raise StoreMisused("use `async with satchel.open(url) as store`; blocking code opens with satchel.sync.open")
+
+    def __exit__(self, *exc: object) -> None:
+        """Never reached; a `with` looks for it first."""
 
     async def __aenter__(self) -> OpenStore:
         return await self.open()

@@ -167,11 +167,14 @@ class VersionConflict(Conflict):
         self.expected = expected
         self.current = current
         self.changed = tuple(changed)
-        what = ", ".join(self.changed) or "nothing"
-        super().__init__(
-            f"expected version {expected}, the current one is {current} (changed since: {what});"
-            " read again, merge, and write with the current version"
-        )
+        if expected > current:
+            sentence = f"expected version {expected} is newer than the current one, {current}"
+        else:
+            sentence = (
+                f"expected version {expected}, the current one is {current} (changed since: {', '.join(self.changed)});"
+                " read again, merge, and write with the current version"
+            )
+        super().__init__(sentence)
 
 
 class VersionRequired(Conflict):

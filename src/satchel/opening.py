@@ -30,4 +30,6 @@ def store_at(url: str) -> Store:
 
         return SqliteStore(url.removeprefix("sqlite:///"))
     scheme = url.split(":", 1)[0][:20]
+    if scheme == "sqlite":
+        raise InvalidInput("needs three slashes before the file's name: sqlite:///agent.db", field="url")
     raise InvalidInput(f"cannot open {scheme!r}; it must begin with one of {', '.join(SCHEMES)}", field="url")

@@ -47,7 +47,7 @@ from satchel.domain.decisions.messages import AppendMessages, RetractMessage
 from satchel.domain.decisions.tool_calls import FinishToolCall, RecordToolCall, StartToolCall
 from satchel.domain.event import KINDS, Event, EventKind, MessageStatus
 from satchel.domain.ids import RANDOM_BYTES, SessionRef, checked_id, checked_line, derived_session_id, encode_id
-from satchel.domain.json_text import admit, kind_of
+from satchel.domain.json_text import admit_value, kind_of
 from satchel.domain.memory import WorkingMemory, admit_memory, admit_patch, memory_from
 from satchel.domain.message import Draft, Message, admit_message, admit_metadata, parse_message_id
 from satchel.domain.page import Page, decode_cursor, encode_cursor
@@ -635,9 +635,7 @@ class SessionManager:
         name = checked_id(tool, field="tool", limits=self._access.limits)
         if tool_call_id is not None:
             checked_id(tool_call_id, field="tool_call_id", limits=self._access.limits)
-        # A str here is a value (models write arguments as JSON text), not JSON to be kept as received.
-        walked = _encode(arguments) if type(arguments) is str and arguments.isascii() else None
-        body = walked if walked is not None else self._value(arguments, "arguments")
+        body = admit_value(arguments, field="arguments", limits=self._access.limits)
         if len(body) > self._access.limits.agent_message:
             raise LimitExceeded(
                 field="arguments",
@@ -652,13 +650,8 @@ class SessionManager:
             "tool_call_id": tool_call_id,
         }
 
-    def _value(self, value: object, field: str) -> bytes:
-        """A Python value as JSON; a str is a text."""
-        body, _ = admit([value], field=field, limits=self._access.limits)
-        return body[1:-1]
-
     def _outcome(self, value: object, field: str) -> bytes:
-        body = self._value(value, field)
+        body = admit_value(value, field=field, limits=self._access.limits)
         if len(body) > self._access.limits.agent_message:
             raise LimitExceeded(
                 field=field, size=len(body), limit=self._access.limits.agent_message, setting="limits.agent_message"

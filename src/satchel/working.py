@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class OpenTool:
     """See satchel.engine.ToolUse."""
 
+    __slots__ = ("_repeat_of", "_seq", "error", "result")  # a misspelt name is an error, not a lost result
+
     def __init__(self, seq: int, repeat_of: int | None) -> None:
         self._seq = seq
         self._repeat_of = repeat_of
@@ -177,10 +179,11 @@ async def working(
         await _end_quietly(runs, ctx, error=error)
         raise
     else:
-        if ctx.is_cancelled:
-            await runs.end_cancelled_run(ctx.session_id, ctx.attempt)
-        else:
-            await runs.complete_run(ctx.session_id, ctx.attempt, stop_reason=ctx.stop_reason)
+        with contextlib.suppress(SessionNotActive):  # closed in the block: that ended the run already
+            if ctx.is_cancelled:
+                await runs.end_cancelled_run(ctx.session_id, ctx.attempt)
+            else:
+                await runs.complete_run(ctx.session_id, ctx.attempt, stop_reason=ctx.stop_reason)
     finally:
         renewal.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -46,6 +46,11 @@ def admit(value: object, *, field: str, limits: Limits = DEFAULT_LIMITS) -> tupl
     return _admit_value(value, field, limits)
 
 
+def admit_value(value: object, *, field: str, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """A Python value as JSON, encoded once; a str is a text here, not JSON."""
+    return _admit_value(value, field, limits)[0]
+
+
 def _admit_text(text: bytes | bytearray | memoryview | str, field: str, limits: Limits) -> tuple[bytes, Any]:
     try:
         data = text.encode() if isinstance(text, str) else bytes(text)
@@ -70,7 +75,8 @@ def _admit_text(text: bytes | bytearray | memoryview | str, field: str, limits: 
         ) from None
     except ValueError as wrong:
         where = f" (character {wrong.pos})" if isinstance(wrong, json.JSONDecodeError) else ""
-        raise InvalidInput(f"is not JSON{where}", field=field) from None
+        hint = '; a str is taken as JSON text: give a dict, or JSON like {"role": "user", "content": "…"}'
+        raise InvalidInput(f"is not JSON{where}{hint if field == 'message' else ''}", field=field) from None
     walk(value, field=field, limits=limits)
     if b"\n" in data or b"\r" in data:  # only between tokens: inside a string they would not be JSON
         data = data.translate(_LINE_BREAKS)

@@ -186,6 +186,8 @@ def _checked_chat(data: Mapping[str, Any], field: str, limits: Limits) -> tuple[
         said = "is missing" if role is None else "is unknown" if type(role) is str else f"must not be {kind_of(role)}"
         raise InvalidInput(f"{said}; one of {', '.join(sorted(ROLES))}", field=field, pointer="/role")
     content = data.get("content")
+    if "content" not in data and role != "assistant":
+        raise InvalidInput("is missing", field=field, pointer="/content")
     if content is not None and type(content) is not str:
         parts = content if isinstance(content, (list, tuple)) else (None,)
         if not all(isinstance(part, Mapping) for part in parts):

@@ -140,7 +140,10 @@ def check_attempt(record: SessionRecord, attempt: Attempt) -> None:
     if turn is not None and turn.run_id == attempt.run_id:
         reason = f"it is {turn.status}, attempt {turn.attempt}"
     else:
-        reason = "the run has ended or does not have the turn"
+        reason = (
+            "the run has ended: was its lease lost? Code that blocks the event loop for longer than the lease keeps it"
+            " from being renewed (use asyncio.to_thread, a longer lease, or satchel.sync)"
+        )
     raise RunFenced(run_id=attempt.run_id, attempt=attempt.attempt, reason=reason)
 
 

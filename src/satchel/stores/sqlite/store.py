@@ -106,7 +106,9 @@ class SqliteStore(Store):
 
     def _live(self) -> _Open:
         if self._opened is None:
-            raise StoreMisused("the store is not open: use `async with satchel.open(url) as store`, or await store.open()")
+            raise StoreMisused(
+                "the store is not open: use `async with satchel.open(url) as store`, or await store.open()"
+            )
         if self._opened.process != os.getpid():
             raise StoreMisused("the store was opened before this process was forked; open one here")
         return self._opened
