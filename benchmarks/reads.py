@@ -41,12 +41,15 @@ def conversation(name: str, events: int) -> bytes:
         add("message", said)
     for number in range(min(NEWEST, events // 2)):
         add("tool_call_recorded", {"tool": "look", "arguments": {"n": number}, "status": "succeeded", "result": number})
+    title, metadata = "long", {}
     while len(log) < events:
         number = len(log)
         if number % 2:
-            add("title_changed", {"title": f"title {number}"})
+            title = f"title {number}"
+            add("title_changed", {"title": title})
         else:
-            add("metadata_changed", {"step": number})
+            metadata = {"step": number}
+            add("metadata_changed", metadata)
     for event in log[: len(messages)]:
         del event["body"]
     line = {
@@ -55,7 +58,7 @@ def conversation(name: str, events: int) -> bytes:
         "session_id": name,
         "messages": messages,
         "meta": {},
-        "satchel": {"format": 1, "title": "long", "metadata": {}, "events": log},
+        "satchel": {"format": 1, "title": title, "metadata": metadata, "events": log},
     }
     return msgspec.json.encode(line)
 

@@ -3,6 +3,7 @@
 from satchel.commit import OpenStore
 from satchel.context import Context
 from satchel.domain.event import Event
+from satchel.domain.imported import Imported
 from satchel.domain.limits import Limits
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
@@ -54,7 +55,6 @@ from satchel.opening import open
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
 from satchel.sweeper import Sweeper, SweepReport
-from satchel.transfer import Imported
 from satchel.worker import Worker
 
 __all__ = [

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from satchel import transfer
 from satchel.access import (
     access_to,
     attempt_part,
@@ -47,6 +46,7 @@ from satchel.domain.decisions.messages import AppendMessages, RetractMessage
 from satchel.domain.decisions.tool_calls import FinishToolCall, RecordToolCall, StartToolCall
 from satchel.domain.event import KINDS, Event, EventKind, MessageStatus
 from satchel.domain.ids import RANDOM_BYTES, SessionRef, checked_id, checked_line, derived_session_id, encode_id
+from satchel.domain.imported import Imported
 from satchel.domain.json_text import admit_value, kind_of
 from satchel.domain.memory import WorkingMemory, admit_memory, admit_patch, memory_from
 from satchel.domain.message import Draft, Message, admit_message, admit_metadata, parse_message_id
@@ -1027,6 +1027,10 @@ class SessionManager:
             self._check_title(title)
         if expected_version is not None:
             checked_whole(expected_version, field="expected_version")
+        from satchel import (
+            transfer,  # with what it needs it is a tenth of the package's import: only who moves sessions pays
+        )
+
         new_id, replayed = await transfer.fork(
             self._access,
             session_id,
@@ -1043,6 +1047,8 @@ class SessionManager:
         Without ids: all that :meth:`list_sessions` would show with these ``filters``; each that is there throughout comes
         once, whatever changes meanwhile, and one that is deleted meanwhile is left out. A line is handed out when all of it
         was read, so it is whole or not there."""
+        from satchel import transfer
+
         if session_ids is not None:
             checked_items(session_ids, field="session_ids")
             for session_id in session_ids:
@@ -1060,7 +1066,7 @@ class SessionManager:
 
     async def import_sessions(
         self, lines: Iterable[bytes | str] | AsyncIterable[bytes | str], *, user_id: str | None = None
-    ) -> AsyncIterator[transfer.Imported]:
+    ) -> AsyncIterator[Imported]:
         """Conversations from JSON lines, as :meth:`export_sessions` writes them or with the five keys alone; gives one
         report for each as it is done.
 
@@ -1073,6 +1079,8 @@ class SessionManager:
         given for an admin and the operator; what anybody else brings was done by this principal. Raises InvalidInput,
         LimitExceeded, NotAllowed, naming the line and the place in it; the lines before it are imported.
         """
+        from satchel import transfer
+
         checked_items(lines, field="lines")
         bound = self._access.principal.user_id
         owner = None if user_id is None and bound is None else self._owner(user_id)

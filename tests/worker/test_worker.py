@@ -395,7 +395,7 @@ async def test_the_first_terminal_commit_wins(stage: Stage) -> None:
     async with working(stage.store, {"shop": short}):
         for turn in range(40):
             run = await stage.added("shop")
-            await asyncio.sleep(turn % 20 / 1000)
+            await asyncio.sleep(turn % 20 / 400)
             asked = await asyncio.gather(stage.runs.cancel_run(run.session_id, run.run_id), return_exceptions=True)
             ended = await stage.ended(run)
             won[ended.status] += 1
@@ -403,7 +403,7 @@ async def test_the_first_terminal_commit_wins(stage: Stage) -> None:
             assert kinds.count("run_ended") == 1
             if isinstance(asked[0], BaseException):
                 assert ended.status == "COMPLETED"
-    assert won["COMPLETED"] + won["CANCELLED"] == 40
+    assert won.keys() == {"COMPLETED", "CANCELLED"}, "they hardly met: this shows nothing"
 
 
 async def test_closing_the_session_stops_its_agent(stage: Stage) -> None:

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Literal
 
-from satchel import transfer
 from satchel.context import Context
 from satchel.domain.event import Event, EventKind
+from satchel.domain.imported import Imported
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
 from satchel.domain.page import Page
@@ -600,9 +600,7 @@ class SessionManager:
             self._loop, self._async.export_sessions(None if session_ids is None else tuple(session_ids), **filters)
         )
 
-    def import_sessions(
-        self, lines: Iterable[bytes | str], *, user_id: str | None = None
-    ) -> Iteration[transfer.Imported]:
+    def import_sessions(self, lines: Iterable[bytes | str], *, user_id: str | None = None) -> Iteration[Imported]:
         """Conversations from JSON lines, as :meth:`export_sessions` writes them or with the five keys alone; gives one
         report for each as it is done.
 

@@ -18,7 +18,7 @@ from satchel.testing.suite import StoreSuite
 BODIES: tuple[bytes, ...] = (
     b'{"role":"user","content":null}',
     b'{"role":"user","content":""}',
-    b'{"role":"user"}',
+    b'{"role":"assistant"}',
     b'{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:,x"}}]}',
     rb'{"role":"user","content":"NUL \u0000 in the middle, escapes \ud83d\ude00 \n \u00e9"}',
     '{"role":"user","content":"修复 😀 👩‍👩‍👧 é é \u2028 \ufeff ı"}'.encode(),
@@ -55,6 +55,7 @@ REFUSED: tuple[tuple[Any, str, str], ...] = (
     (said("x", role="robot"), "message", "/role"),
     (said("x", role=""), "message", "/role"),
     ({"role": None, "content": "x"}, "message", "/role"),
+    ({"role": "user", "contnet": "x"}, "message", "/content"),
     (said("x", tool_call_id=7), "message", "/tool_call_id"),
     ({"role": "assistant", "tool_calls": {"id": "c"}}, "message", "/tool_calls"),
     ({"role": "assistant", "tool_calls": [{"id": 7}]}, "message", "/tool_calls/0/id"),

@@ -11,6 +11,7 @@ import pytest
 
 from satchel.domain.clock import DAY
 from satchel.domain.ids import SessionRef
+from satchel.domain.imported import Imported
 from satchel.domain.principal import Principal
 from satchel.errors import (
     InvalidInput,
@@ -25,7 +26,6 @@ from satchel.store import Change, Outcome, Store
 from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, AGENT, BOB, OPERATOR, Stage, asking, lasting, said
 from satchel.testing.suite import StoreSuite
 from satchel.testing.wrappers import StoreWrapper, UnknownStore
-from satchel.transfer import Imported
 
 AS_ADA = Principal.operator(tenant_id="acme", acting_for="ada")
 ELSEWHERE = Principal.operator(tenant_id="umbrella", acting_for="eve")

@@ -6,6 +6,6 @@ The format is one JSON object a line: ``source``, ``licence``, ``session_id``, `
 
 from satchel.transfer.exporting import export_all, export_session
 from satchel.transfer.forking import fork
-from satchel.transfer.importing import Imported, import_sessions
+from satchel.transfer.importing import import_sessions
 
-__all__ = ["Imported", "export_all", "export_session", "fork", "import_sessions"]
+__all__ = ["export_all", "export_session", "fork", "import_sessions"]

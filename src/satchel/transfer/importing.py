@@ -14,6 +14,7 @@ from satchel.access import Access
 from satchel.domain.decisions.imports import GiveUpImport
 from satchel.domain.event import Event
 from satchel.domain.ids import SessionRef, derived_session_id
+from satchel.domain.imported import Imported
 from satchel.domain.json_text import canonical, decode
 from satchel.domain.record import SessionRecord
 from satchel.domain.replay import Replay
@@ -27,17 +28,6 @@ from satchel.transfer.writing import Writer, check_readable, close, hidden, show
 
 PAGE = 200
 BREATH = 100  # events that are checked before others have their turn
-
-
-class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """One conversation. ``result``: ``imported``, or ``exists`` when it was there already."""
-
-    line: int
-    session_id: str
-    external_id: str
-    result: Literal["imported", "exists"]
-    messages: int
-    events: int
 
 
 async def import_sessions(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ from satchel.domain.decisions.decision import holds
 from satchel.domain.ids import SessionRef
 from satchel.domain.principal import Principal
 from satchel.domain.run import Run
-from satchel.errors import IllegalTransition, NotFound, RunFenced, SatchelError, SessionNotActive, StoreError
+from satchel.errors import IllegalTransition, NotFound, RunFenced, SessionNotActive, StoreError
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
 from satchel.worker.carried import CarriedContext
@@ -155,7 +154,7 @@ class Holding:
         """A third of the lease is the rhythm; while the store is away, ten times as often. A lease that passed is lost, also
         when nobody could say so: another worker may have the run."""
         loop = asyncio.get_running_loop()
-        pause = self._lease / 3
+        pause = max(0.0, self._held_until - self._lease * 2 / 3 - loop.time())
         while True:
             await asyncio.sleep(pause)
             began = loop.time()
@@ -165,9 +164,9 @@ class Holding:
             except (RunFenced, SessionNotActive, NotFound):
                 self._tell("lost", self._grace)
                 return
-            except (StoreError, TimeoutError) as away:
+            except Exception as away:  # noqa: BLE001  # whatever a store raises: only the lease's end ends the renewals
                 if loop.time() >= self._held_until:
-                    _log.warning("the lease of run %s passed while the store was away: %s", self._run.run_id, away)
+                    _log.warning("the lease of run %s passed while the store was away: %r", self._run.run_id, away)
                     self._tell("lost", self._grace)
                     return
                 pause = self._lease / 30
@@ -183,17 +182,20 @@ class Holding:
         after = 0
         while True:
             await asyncio.sleep(pause)
-            with contextlib.suppress(SatchelError):
+            try:
                 await self._opened.store.wait(self._ref, after, self._lease / 3)
                 snapshot = await self._opened.store.snapshot(self._ref, working_memory=False, metadata=False)
-                record = snapshot.record
-                if record is None or record.status == "DELETED" or not holds(record, self._ctx.attempt):
-                    self._tell("lost", self._grace)
-                    return
-                after = record.last_seq
-                if record.turn is not None and record.turn.cancel_requested:
-                    self._tell_cancelled()
-                    return
+            except Exception as away:  # noqa: BLE001  # the next look, or a renewal, hears it
+                _log.debug("no look at run %s: %r", self._run.run_id, away)
+                continue
+            record = snapshot.record
+            if record is None or not holds(record, self._ctx.attempt):
+                self._tell("lost", self._grace)
+                return
+            after = record.last_seq
+            if record.turn is not None and record.turn.cancel_requested:
+                self._tell_cancelled()
+                return
 
     def _tell_cancelled(self) -> None:
         if self._told is None:

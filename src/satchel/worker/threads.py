@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,13 @@ from satchel.engine import Agent, RunContext, execute
 from satchel.worker.agents import Served, make
 
 NAME = "satchel-agent-"
+SWITCH = 0.001  # seconds
+
+
+def give_way_sooner() -> None:
+    """From now on a thread that computes lets others in after 1 ms instead of Python's 5: among eight of them a renewal, which
+    needs Python's lock a dozen times, would take most of a second."""
+    sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH))
 
 
 def is_code_left() -> bool:

@@ -12,12 +12,12 @@ from satchel.commit import OpenStore
 from satchel.domain.ids import SessionRef
 from satchel.errors import InvalidInput, SatchelError, SchemaMismatch, StoreError, StoreMisused
 from satchel.runs import LEASE, checked_lease
-from satchel.sweeper import Sweeper
+from satchel.sweeper import Sweeper, SweepReport
 from satchel.worker.agents import Served, checked_agents
 from satchel.worker.claims import ReadyRuns, claim
 from satchel.worker.holding import TELLING, Holding
 from satchel.worker.patience import AWAY, pauses
-from satchel.worker.threads import AgentThreads
+from satchel.worker.threads import AgentThreads, give_way_sooner
 
 CONCURRENCY = 8
 GRACE = 20.0  # seconds
@@ -87,6 +87,7 @@ class Worker:
         What is left after the grace time is handed back if it has attempts left, and else FAILED with ``worker_lost``; so
         it is at once when this is cancelled. Raises what a factory of an agent raises, before a run is claimed.
         """
+        give_way_sooner()
         thread = self._threads.take()
         self._threads.give_back(thread)
         try:
@@ -140,10 +141,11 @@ class Worker:
                 found = await self._ready.find(free, without={*self._slots.values(), *self._shunned_now()})
             except (StoreMisused, SchemaMismatch):
                 raise  # nobody will mend it for us
-            except StoreError as away:
+            except Exception as away:  # noqa: BLE001  # also one that a store did not foresee: a worker that ends is no help
                 if pause is None:
                     pause = pauses()
-                    _log.warning("the store is away, and asked again until it is back: %s", away)
+                    foreseen = isinstance(away, StoreError)
+                    _log.warning("the store is away, and asked until it is back: %r", away, exc_info=not foreseen)
                 await asyncio.sleep(next(pause))
                 continue
             if pause is not None:
@@ -218,5 +220,8 @@ class Worker:
             except SatchelError as error:
                 _log.debug("the sweep broke off: %s", error)
                 continue
+            except Exception:  # noqa: BLE001  # a fault of ours must not end the looking after
+                _log.exception("the sweep broke off")
+                report = SweepReport()
             if report.runs_settled:
                 self._wake.set()
