@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from satchel.domain.ids import SessionRef
+from satchel.domain.imported import Imported
 from satchel.domain.principal import Principal
 from satchel.testing.stage import Stage
-from satchel.transfer import Imported
 
 RUN = "run_" + "a" * 24
 NEXT_RUN = "run_" + "b" * 24
