@@ -43,7 +43,9 @@ def play(scene: str, folder: Path) -> str:
         cwd=folder,
         check=False,
     )
-    assert (done.stderr, done.returncode) == ("", 0)
+    # Development mode also tells of callbacks that took long, which says how busy the machine was and nothing else.
+    said = [line for line in done.stderr.splitlines() if not line.startswith("Executing <")]
+    assert (said, done.returncode) == ([], 0)
     return done.stdout
 
 

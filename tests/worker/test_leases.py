@@ -79,7 +79,7 @@ async def test_agents_that_block_for_longer_than_the_lease_keep_their_runs(stage
             call.result = 3
 
     async with working(stage.store, {"computes": computes, "sleeps": sleeps}, lease=1):
-        names = ["sleeps", *["computes"] * 4]  # which all want Python's lock
+        names = ["sleeps", *["computes"] * 3]  # which all want Python's lock
         runs = [await stage.added(name, max_attempts=2) for name in names]
         for run in runs:
             ended = await stage.ended(run)

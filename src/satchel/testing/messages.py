@@ -18,7 +18,7 @@ from satchel.testing.suite import StoreSuite
 BODIES: tuple[bytes, ...] = (
     b'{"role":"user","content":null}',
     b'{"role":"user","content":""}',
-    b'{"role":"assistant"}',
+    b'{"role":"user","content":null,"contents":[]}',
     b'{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:,x"}}]}',
     rb'{"role":"user","content":"NUL \u0000 in the middle, escapes \ud83d\ude00 \n \u00e9"}',
     '{"role":"user","content":"修复 😀 👩‍👩‍👧 é é \u2028 \ufeff ı"}'.encode(),

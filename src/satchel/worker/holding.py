@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from satchel.commit import OpenStore
 from satchel.domain.decisions.decision import holds
-from satchel.domain.ids import SessionRef
 from satchel.domain.principal import Principal
 from satchel.domain.run import Run
 from satchel.errors import IllegalTransition, NotFound, RunFenced, SessionNotActive, StoreError
@@ -49,12 +48,17 @@ class Holding:
         self._ctx = RunInProgress(SessionManager(patient, principal), self._runs, claim.run)
 
     @property
-    def ref(self) -> SessionRef:
-        return self._ref
+    def _lost_at(self) -> float:
+        return self._held_until + self._lease / 3
 
     @property
     def run(self) -> Run:
         return self._run
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a renewal that was due is not answered yet."""
+        return asyncio.get_running_loop().time() > self._held_until - self._lease / 3
 
     def _is_lost(self) -> bool:
         return self._told == "lost"
@@ -151,21 +155,21 @@ class Holding:
     # -- what guards it
 
     async def _renew(self) -> None:
-        """A third of the lease is the rhythm; while the store is away, ten times as often. A lease that passed is lost, also
-        when nobody could say so: another worker may have the run."""
+        """A third of the lease is the rhythm; while the store is away, ten times as often. When a lease passed, and the time
+        in which another worker notices, the run is lost, also if nobody could say so."""
         loop = asyncio.get_running_loop()
         pause = max(0.0, self._held_until - self._lease * 2 / 3 - loop.time())
         while True:
             await asyncio.sleep(pause)
             began = loop.time()
             try:
-                async with asyncio.timeout_at(max(self._held_until, began + self._lease / 10)):
+                async with asyncio.timeout_at(max(self._lost_at, began + self._lease / 10)):
                     stopping = await self._renewing.renew_run(self._ref.session_id, self._ctx.attempt)
             except (RunFenced, SessionNotActive, NotFound):
                 self._tell("lost", self._grace)
                 return
             except Exception as away:  # noqa: BLE001  # whatever a store raises: only the lease's end ends the renewals
-                if loop.time() >= self._held_until:
+                if loop.time() >= self._lost_at:
                     _log.warning("the lease of run %s passed while the store was away: %r", self._run.run_id, away)
                     self._tell("lost", self._grace)
                     return

@@ -215,6 +215,8 @@ class Worker:
         interval = min(SWEEP, self._lease / 3)
         while True:
             await asyncio.sleep(interval * random.uniform(0.5, 1.0))  # noqa: S311  # no two workers alike
+            if any(holding.is_late for holding in self._holdings):
+                continue  # who is slow itself takes nobody for dead
             try:
                 report = await sweeper.sweep_once()
             except SatchelError as error:
