@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import sys
 import time
 import weakref
@@ -88,7 +89,7 @@ else:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     raise StoreBusy("another process kept the database; nothing was stored") from None
-                time.sleep(pause)
+                select.select((), (), (), pause)  # not time.sleep: libfaketime breaks it
                 pause = min(2 * pause, LONGEST_PAUSE)
             else:
                 return
