@@ -14,7 +14,9 @@ from satchel.errors import InvalidInput, SatchelError, StoreBusy, StoreCorrupt, 
 
 PATIENCE = 5.0  # seconds that a transaction waits for its turn
 CACHE_KIB = 16 * 1024  # a batch fits, so that nothing reaches the files before its COMMIT
-CHECKPOINT_PAGES = 1000  # a longer log is extended for longer, and a commit that extends it waits for the file system too
+CHECKPOINT_PAGES = (
+    1000  # a longer log is extended for longer, and a commit that extends it waits for the file system too
+)
 JOURNAL_LIMIT = 16 * 1024 * 1024
 STATEMENTS = 128
 
