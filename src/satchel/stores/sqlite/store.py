@@ -293,7 +293,7 @@ class SqliteStore(Store):
         """Writes the file anew (see ``erasing``), and is in the way of a reader's snapshot until it ends."""
         writer = self._live().writer
         async with self._scrubbing:
-            left = await self._read(lambda connection, clock: erasing.marks(connection))  # noqa: ARG005
+            left = await self._read(lambda connection, clock: erasing.marks(connection))  # noqa: ARG005  # marks have no time
             if not left:
                 return True
             if most is not None and self._path.stat().st_size > most:
