@@ -134,6 +134,32 @@ class ContextSuite(StoreSuite):
         await agent.retract_message(sid, 2)
         assert [message["content"] for message in (await agent.context(sid)).messages] == ["kept"]
 
+    async def test_a_runs_context_holds_nothing_of_later_runs_nor_what_nobody_will_answer(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent = stage.sessions(ADAS_AGENT)
+        async with agent.run(sid, goal="first goal", input="first question") as run:
+            later = await agent.add_run(sid, goal="later goal", input="cancelled question", on_busy="queue")
+            await stage.runs().cancel_run(sid, later.run_id)
+            await agent.add_run(sid, goal="queued goal", input="queued question", on_busy="queue")
+            shown = str((await run.context()).messages)
+            assert "first question" in shown
+            for hidden in ("later goal", "cancelled question", "queued goal", "queued question"):
+                assert hidden not in shown
+        assert "cancelled question" not in str((await agent.context(sid)).messages)
+
+    async def test_a_full_window_keeps_the_instructions_and_its_bound(self, stage: Stage) -> None:
+        sid = await stage.session()
+        await stage.sessions(AGENT).append_message(sid, said("be brief", "system"))
+        agent = stage.sessions(ADAS_AGENT)
+        await agent.update_working_memory(sid, {"append": {"completed": ["x" * 400] * 20}})
+        for number in range(120):
+            await agent.append_message(sid, said(f"{number} " + "y" * 80))
+        context = await agent.context(sid, max_tokens=1000)
+        assert context.tokens <= 1000
+        assert context.dropped > 0
+        assert context.messages[0]["content"] == "be brief"
+        assert context.messages[-1]["content"].startswith("119 ")
+
     async def test_a_window_is_at_least_one_token(self, stage: Stage) -> None:
         sid = await stage.session()
         for wrong in (0, -1, 1.5, "8000"):

@@ -68,6 +68,19 @@ class IdempotencySuite(StoreSuite):
         await stage.sessions(AGENT).append_message(sid, said("first"))
         return sid
 
+    async def test_two_runs_may_call_their_steps_the_same(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent = stage.sessions(ADAS_AGENT)
+        seqs = []
+        for number in (1, 2):
+            async with agent.run(sid, input=f"question {number}") as run:
+                answer = said(f"answer {number}", "assistant")
+                first = await run.append_message(answer, idempotency_key="final-answer")
+                again = await run.append_message(answer, idempotency_key="final-answer")
+                assert (again.seq, again.replayed) == (first.seq, True)
+                seqs.append(first.seq)
+        assert len(set(seqs)) == 2
+
     @pytest.mark.parametrize("name", WRITES)
     async def test_a_retry_gets_the_first_answer_and_stores_nothing(self, stage: Stage, name: str) -> None:
         sid = await self.prepared(stage)

@@ -22,7 +22,6 @@ from satchel.store import EventPage, Snapshot
 from satchel.transfer.form import FORMAT, ExportedEvent, members_once, stands_in_messages
 
 PAGE = 200
-LISTED = 500
 HELD = 8 * 1024 * 1024  # bytes of a line that stay in memory until it is whole; what is more waits in a file
 BLOCK = 256 * 1024
 # How long a commit may take from its clock to being seen: a list is read again from this long before its last reading.
