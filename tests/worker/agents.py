@@ -42,10 +42,12 @@ async def stuck(ctx: RunContext) -> None:
 
 async def once_stuck(ctx: RunContext) -> None:
     """Hangs in its first attempt."""
-    note("start", ctx)
-    if ctx.attempt.attempt == 1:
-        async with ctx.tool("hang"):
-            await asyncio.sleep(60)
+    if ctx.attempt.attempt > 1:
+        note("start", ctx)
+        return
+    async with ctx.tool("hang"):
+        note("start", ctx)
+        await asyncio.sleep(60)
 
 
 async def work(ctx: RunContext) -> None:
