@@ -8,7 +8,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +56,8 @@ class Source:
 
     def __init__(self, module: str) -> None:
         self.module = f"satchel.{module}"
-        self.text = (PACKAGE / f"{module}.py").read_text(encoding="utf-8")
+        self.path = path_of_module(PACKAGE, module)
+        self.text = self.path.read_text(encoding="utf-8")
         self.tree = ast.parse(self.text)
         self.origins: dict[str, str] = {}
         for node in ast.walk(self.tree):
@@ -69,9 +70,6 @@ class Source:
                 case ast.ClassDef(name=name):
                     self.origins[name] = self.module
 
-    def find_class(self, name: str) -> ast.ClassDef:
-        return next(node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name)
-
     def docstring(self, node: ast.ClassDef | Function) -> str | None:
         """As it is written, in words for blocking code."""
         if ast.get_docstring(node) is None:
@@ -81,10 +79,58 @@ class Source:
         return re.sub(r"\basync with\b", "with", re.sub(r"\bawait ", "", written))
 
 
-def methods_of(node: ast.ClassDef) -> dict[str, Function]:
-    """The public methods and properties."""
-    functions = (item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef))
-    return {item.name: item for item in functions if not item.name.startswith("_")}
+def path_of_module(folder: Path, module: str) -> Path:
+    path = folder.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    function: Function
+    source: Source  # where it is written
+
+    @property
+    def docstring(self) -> str | None:
+        return self.source.docstring(self.function)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Class:
+    """A class and the parts that it is composed of."""
+
+    docstring: str | None
+    constructor: Method | None
+    methods: dict[str, Method]  # the public ones and the properties: those of the parts, in their order, then its own
+    origins: dict[str, str]  # of the names in all these modules
+
+
+def read_class(module: str, name: str) -> Class:
+    """Follows a package to the module that defines the class, and a class to its bases in `satchel`."""
+    source = Source(module)
+    node = next((item for item in source.tree.body if isinstance(item, ast.ClassDef) and item.name == name), None)
+    if node is None:
+        return read_class(source.origins[name].removeprefix("satchel."), name)
+    constructor: Method | None = None
+    methods: dict[str, Method] = {}
+    origins: dict[str, str] = {}
+    for base in node.bases:
+        origin = source.origins.get(base.id, "") if isinstance(base, ast.Name) else ""
+        if isinstance(base, ast.Name) and origin.startswith("satchel."):
+            part = read_class(origin.removeprefix("satchel."), base.id)
+            constructor = constructor or part.constructor
+            for key, method in part.methods.items():
+                known = methods.setdefault(key, method)
+                assert known.source.module == method.source.module, f"{name} has {key} from two parts"
+            origins |= part.origins
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
+            method = Method(function=item, source=source)
+            if item.name == "__init__":
+                constructor = method
+            elif not item.name.startswith("_"):
+                methods[item.name] = method
+    docstring = source.docstring(node)
+    return Class(docstring=docstring, constructor=constructor, methods=methods, origins=origins | source.origins)
 
 
 class Blocking(ast.NodeTransformer):
@@ -172,50 +218,48 @@ def body_of(function: Function) -> str:
     return call if returns == "None" else f"return {call}"
 
 
-def constructor_of(mirror: Mirror, source: Source) -> Iterator[str]:
+def constructor_of(mirror: Mirror, found: Class) -> Iterator[str]:
     if mirror.contract:
         yield f"def __init__(self, running: Async{mirror.blocking_name}, loop: BackgroundLoop) -> None:"
         yield "    self._loop = loop"
         yield "    self._async = running"
         return
-    node = source.find_class(mirror.name)
-    function = next(item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__")
+    assert found.constructor is not None, f"{mirror.name} has no __init__"
+    function = found.constructor.function
     parameters, _ = blocking_signature(function)
     yield f"def __init__({parameters}) -> None:"
-    if written := source.docstring(function):
+    if written := found.constructor.docstring:
         yield f"    {written}"
     yield f"    self._async = Async{mirror.blocking_name}({re.sub(r'^store', 'async_side(store)', call_of(function))})"
     yield "    self._loop = loop_of(store)"
 
 
-def class_text(mirror: Mirror, source: Source) -> str:
-    contract = Source(mirror.contract[0]) if mirror.contract else source
-    contract_class = contract.find_class(mirror.contract[1] if mirror.contract else mirror.name)
-    implemented = methods_of(source.find_class(mirror.name))
+def class_text(mirror: Mirror, found: Class) -> str:
+    contract = read_class(*mirror.contract) if mirror.contract else found
     lines = [f"class {mirror.blocking_name}:"]
-    if written := contract.docstring(contract_class):
-        lines.append(f"    {written}")
-    lines += ["", *(f"    {line}" for line in constructor_of(mirror, source))]
-    for name, documented in methods_of(contract_class).items():
-        function = implemented[name]
-        parameters, returns = blocking_signature(function)
-        if has_decorator(function, "property"):
+    if contract.docstring:
+        lines.append(f"    {contract.docstring}")
+    lines += ["", *(f"    {line}" for line in constructor_of(mirror, found))]
+    for name, documented in contract.methods.items():
+        method = found.methods[name]
+        parameters, returns = blocking_signature(method.function)
+        if has_decorator(method.function, "property"):
             lines += ["", "    @property"]
         lines += ["", f"    def {name}({parameters}) -> {returns}:"]
-        if written := source.docstring(function) or contract.docstring(documented):
+        if written := method.docstring or documented.docstring:
             lines.append(f"        {written}")
-        lines.append(f"        {body_of(function)}")
+        lines.append(f"        {body_of(method.function)}")
     return "\n".join(lines) + "\n"
 
 
-def imports_of(text: str, mirror: Mirror, source: Source) -> str:
+def imports_of(text: str, mirror: Mirror, origins: Mapping[str, str]) -> str:
     """The imports that the names in `text` need."""
     lines = ["from __future__ import annotations"]
     lines.append(f"from satchel.{mirror.module} import {mirror.name} as Async{mirror.blocking_name}")
     own_module = f"satchel.sync.{mirror.module}"
     blocking_names = {name: module for module, name in INSTEAD.values()}
     for name in sorted({node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}):
-        module = blocking_names.get(name) or HELPERS.get(name) or source.origins.get(name)
+        module = blocking_names.get(name) or HELPERS.get(name) or origins.get(name)
         if module and module != own_module:
             lines.append(f"from {module} import {name}")
     return "\n".join(lines)
@@ -223,11 +267,13 @@ def imports_of(text: str, mirror: Mirror, source: Source) -> str:
 
 def render(mirror: Mirror) -> str:
     """The blocking module."""
-    source = Source(mirror.module)
-    text = class_text(mirror, source)
+    found = read_class(mirror.module, mirror.name)
+    text = class_text(mirror, found)
     # From a class of the async side to its blocking namesake: an import may not bring in the former.
-    head = f'"""Written by tools/make_sync.py from satchel/{mirror.module}.py: change that, and run it again."""'
-    return tidy(f"{head}\n\n{imports_of(text, mirror, source)}\n\n\n{text}")
+    origin = Source(mirror.module).path.relative_to(PACKAGE.parent)
+    written_from = f"{origin.parent}/" if origin.name == "__init__.py" else origin
+    head = f'"""Written by tools/make_sync.py from {written_from}: change that, and run it again."""'
+    return tidy(f"{head}\n\n{imports_of(text, mirror, found.origins)}\n\n\n{text}")
 
 
 def tidy(text: str) -> str:

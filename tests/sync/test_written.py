@@ -31,7 +31,9 @@ def test_the_blocking_modules_are_current(mirror: Mirror) -> None:
 
 
 def public(owner: type) -> dict[str, object]:
-    return {name: value for name, value in vars(owner).items() if not name.startswith("_")}
+    """Also what it has from the parts that it is composed of."""
+    found = {name: value for part in reversed(owner.mro()) for name, value in vars(part).items()}
+    return {name: value for name, value in found.items() if not name.startswith("_")}
 
 
 @pytest.mark.parametrize(("asynchronous", "blocking"), PAIRS, ids=lambda owner: owner.__name__)

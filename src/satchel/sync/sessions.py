@@ -1,4 +1,4 @@
-"""Written by tools/make_sync.py from satchel/sessions.py: change that, and run it again."""
+"""Written by tools/make_sync.py from satchel/sessions/: change that, and run it again."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from satchel.domain.run import Attempt, OnBusy, Run
 from satchel.domain.session import Session
 from satchel.domain.tool_call import ToolCall
 from satchel.runs import LEASE
-from satchel.sessions import INCLUDES, Include
 from satchel.sessions import SessionManager as AsyncSessionManager
+from satchel.sessions.reading import INCLUDES, Include
 from satchel.sync.opening import OpenStore, async_side, loop_of
 from satchel.sync.plain import Feed, Held, Iteration
 from satchel.sync.working import RunContext
@@ -45,37 +45,6 @@ class SessionManager:
     @property
     def principal(self) -> Principal:
         return self._async.principal
-
-    def create_session(
-        self,
-        *,
-        title: str = "",
-        user_id: str | None = None,
-        external_id: str | None = None,
-        if_exists: Literal["return", "raise"] = "return",
-        metadata: Mapping[str, Any] | None = None,
-        policy: Policy | None = None,
-        idempotency_key: str | None = None,
-    ) -> Session:
-        """A new session: ACTIVE, version 0.
-
-        ``user_id`` is the owner: left out by a user and by an agent acting for one, needed from others. ``external_id``
-        is the caller's own name for the conversation: the same name finds the same session again (``if_exists="raise"``:
-        SessionExists), and can meet nobody else's; after a deletion it names a new one.
-
-        Raises InvalidInput, NotAllowed, SessionExists.
-        """
-        return self._loop.call(
-            self._async.create_session(
-                title=title,
-                user_id=user_id,
-                external_id=external_id,
-                if_exists=if_exists,
-                metadata=metadata,
-                policy=policy,
-                idempotency_key=idempotency_key,
-            )
-        )
 
     def get_session(self, session_id: str, *, include: Iterable[Include] = INCLUDES) -> Session:
         """The session as it is now, with the newest 50 messages, tool calls and runs, as ``include`` says.
@@ -112,6 +81,37 @@ class SessionManager:
                 user_id=user_id,
                 limit=limit,
                 cursor=cursor,
+            )
+        )
+
+    def create_session(
+        self,
+        *,
+        title: str = "",
+        user_id: str | None = None,
+        external_id: str | None = None,
+        if_exists: Literal["return", "raise"] = "return",
+        metadata: Mapping[str, Any] | None = None,
+        policy: Policy | None = None,
+        idempotency_key: str | None = None,
+    ) -> Session:
+        """A new session: ACTIVE, version 0.
+
+        ``user_id`` is the owner: left out by a user and by an agent acting for one, needed from others. ``external_id``
+        is the caller's own name for the conversation: the same name finds the same session again (``if_exists="raise"``:
+        SessionExists), and can meet nobody else's; after a deletion it names a new one.
+
+        Raises InvalidInput, NotAllowed, SessionExists.
+        """
+        return self._loop.call(
+            self._async.create_session(
+                title=title,
+                user_id=user_id,
+                external_id=external_id,
+                if_exists=if_exists,
+                metadata=metadata,
+                policy=policy,
+                idempotency_key=idempotency_key,
             )
         )
 
@@ -494,39 +494,6 @@ class SessionManager:
             )
         )
 
-    def run(
-        self,
-        session_id: str,
-        *,
-        goal: str = "",
-        input: Mapping[str, Any] | str | bytes | None = None,
-        agent: str = "",
-        on_busy: OnBusy = "queue",
-        metadata: Mapping[str, Any] | None = None,
-        lease: float = LEASE,
-        idempotency_key: str | None = None,
-    ) -> AbstractContextManager[RunContext]:
-        """Execute a run here: wait for the turn, renew the lease, and at the end complete it, or fail it if the block raises.
-
-        ``with sessions.run(session_id, goal=…, input=…) as run: …`` gives a RunContext. Leaving the wait (a
-        cancelled task) cancels the run. Raises as :meth:`RunManager.add_run`; RunFenced from a write of a run that is
-        lost, and at once when an earlier call with this ``idempotency_key`` added the run: it is executed once.
-        """
-        return Held(
-            self._loop,
-            self._async.run(
-                session_id,
-                goal=goal,
-                input=input,
-                agent=agent,
-                on_busy=on_busy,
-                metadata=metadata,
-                lease=lease,
-                idempotency_key=idempotency_key,
-            ),
-            lambda running: RunContext(running, self._loop),
-        )
-
     def events(
         self,
         session_id: str,
@@ -614,3 +581,36 @@ class SessionManager:
         LimitExceeded, NotAllowed, naming the line and the place in it; the lines before it are imported.
         """
         return Iteration(self._loop, self._async.import_sessions(Feed(lines), user_id=user_id))
+
+    def run(
+        self,
+        session_id: str,
+        *,
+        goal: str = "",
+        input: Mapping[str, Any] | str | bytes | None = None,
+        agent: str = "",
+        on_busy: OnBusy = "queue",
+        metadata: Mapping[str, Any] | None = None,
+        lease: float = LEASE,
+        idempotency_key: str | None = None,
+    ) -> AbstractContextManager[RunContext]:
+        """Execute a run here: wait for the turn, renew the lease, and at the end complete it, or fail it if the block raises.
+
+        ``with sessions.run(session_id, goal=…, input=…) as run: …`` gives a RunContext. Leaving the wait (a
+        cancelled task) cancels the run. Raises as :meth:`RunManager.add_run`; RunFenced from a write of a run that is
+        lost, and at once when an earlier call with this ``idempotency_key`` added the run: it is executed once.
+        """
+        return Held(
+            self._loop,
+            self._async.run(
+                session_id,
+                goal=goal,
+                input=input,
+                agent=agent,
+                on_busy=on_busy,
+                metadata=metadata,
+                lease=lease,
+                idempotency_key=idempotency_key,
+            ),
+            lambda running: RunContext(running, self._loop),
+        )
