@@ -198,7 +198,7 @@ def checked_filters(limits: Limits, **filters: object) -> None:
             checked_id(value, field=name, limits=limits)
 
 
-def checked_attempt(attempt: object) -> None:
+def checked_attempt(attempt: object, *, field: str = "attempt") -> None:
     """Raises InvalidInput unless it is one that a run can have had."""
     if (
         not isinstance(attempt, Attempt)
@@ -206,7 +206,7 @@ def checked_attempt(attempt: object) -> None:
         or not attempt.run_id.isascii()
         or type(attempt.attempt) is not int
     ):
-        raise InvalidInput("must be an Attempt: Attempt(run.run_id, run.attempt)", field="attempt")
+        raise InvalidInput("must be an Attempt: Attempt(run.run_id, run.attempt)", field=field)
 
 
 def checked_policy(policy: object) -> None:

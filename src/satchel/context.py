@@ -14,10 +14,12 @@ import msgspec
 from satchel.domain.event import CHAT_FORMAT, Event
 from satchel.domain.ids import SessionRef
 from satchel.domain.json_text import decode
+from satchel.domain.layer import layered
 from satchel.domain.memory import WorkingMemory, memory_from
 from satchel.domain.message import INSTRUCTION_ROLES, estimate
 from satchel.domain.run import RunRow
 from satchel.domain.tool_call import CallRow
+from satchel.shown import Shown
 from satchel.store import Snapshot, Store
 
 PAGE = 100
@@ -71,53 +73,76 @@ def tokens_of(messages: Sequence[dict[str, Any]]) -> int:
 
 
 async def build_context(
-    store: Store, ref: SessionRef, snapshot: Snapshot, *, max_tokens: int, run_number: int | None = None
+    store: Store,
+    ref: SessionRef,
+    snapshot: Snapshot,
+    *,
+    max_tokens: int,
+    run_number: int | None = None,
+    reader: RunRow | None = None,
+    layer: RunRow | None = None,
 ) -> Context:
     """Instructions, the preamble, then the newest messages that fit. ``snapshot`` holds the memory and the newest runs and
-    calls; with ``run_number`` nothing of later runs is shown."""
+    calls; with ``run_number`` nothing of later runs is shown. What child runs said is left out, unless the ``reader`` is one:
+    it is shown its own messages and no others. ``layer``: the run whose layer lies over the memory."""
     record = snapshot.record
     assert record is not None  # it was read
-    runs = [run for run in snapshot.runs if run_number is None or run.number <= run_number]
-    hidden = {run.run_id for run in snapshot.runs if run_number is not None and run.number > run_number}
-    calls = [call for call in snapshot.tool_calls if call.run_id not in hidden]
+    child = reader if reader is not None and reader.parent_run_id is not None else None
+    shown = Shown(store, record, snapshot.runs, run_number=run_number, reader=reader)
+    runs = await shown.runs(DIGEST_RUNS)
+    calls = await shown.calls(snapshot.tool_calls)
     open_labels = frozenset(call.tool_call_id for call in record.open_calls if call.tool_call_id is not None)
-    newest, is_whole = await _newest(store, ref, before=record.last_seq + 1, tokens=max_tokens)
-    groups = group_messages(_seen(newest, hidden), open_labels)
+    newest, is_whole = await _newest(store, ref, shown, before=record.last_seq + 1, tokens=max_tokens, child=child)
+    groups = group_messages(newest, open_labels)
     instructions: list[_Group] = []
-    if is_whole:
+    if is_whole and child is None:
         while groups and groups[0].instructs:
             instructions.append(groups.pop(0))
     else:
-        groups = groups[1:]  # its beginning may lie before what was read
+        if not is_whole:
+            groups = groups[1:]  # its beginning may lie before what was read
         page = await store.events(ref, kind="message", with_retracted=False, limit=INSTRUCTIONS)
-        for group in group_messages(_seen(page.events, hidden)):
+        for group in group_messages(await shown.messages([one for one in page.events if _is_before(one, child)])):
             if not group.instructs:
                 break
             instructions.append(group)
-    preamble = _preamble(memory_from(snapshot.working_memory), runs, calls, most=max_tokens // 4)
-    total = record.messages - record.retracted
+    memory = memory_from(snapshot.working_memory)
+    if layer is not None:
+        memory = layered(memory, layer)
+    preamble = _preamble(memory, runs, calls, most=max_tokens // 4)
+    total = record.messages - record.retracted - shown.hidden if child is None else len(newest)
     return _fit(instructions, preamble, groups, total, max_tokens=max_tokens)
 
 
-async def _newest(store: Store, ref: SessionRef, *, before: int, tokens: int) -> tuple[list[Event], bool]:
-    """The newest messages, oldest first, a little more than ``tokens`` of them; and whether these are all."""
+async def _newest(
+    store: Store, ref: SessionRef, shown: Shown, *, before: int, tokens: int, child: RunRow | None
+) -> tuple[list[Event], bool]:
+    """The newest messages that are shown, oldest first, a little more than ``tokens`` of them; and whether these are all."""
+    after, run_id = (0, None) if child is None else (child.added_seq, child.run_id)
     collected: list[Event] = []
     weight = 0
     while weight <= tokens:
         page = await store.events(
-            ref, before=before, newest_first=True, kind="message", with_retracted=False, limit=PAGE
+            ref,
+            after=after,
+            before=before,
+            newest_first=True,
+            kind="message",
+            run_id=run_id,
+            with_retracted=False,
+            limit=PAGE,
         )
-        collected.extend(page.events)
-        weight += sum([estimate(event.body) for event in page.events])
+        seen = await shown.messages(page.events)
+        collected.extend(seen)
+        weight += sum([estimate(event.body) for event in seen])
         if len(page.events) < PAGE:
             return collected[::-1], True
         before = page.events[-1].seq
     return collected[::-1], False
 
 
-def _seen(events: Sequence[Event], hidden: set[str]) -> list[Event]:
-    """Without what belongs to later runs, and what nobody is going to answer."""
-    return [event for event in events if event.status != "unanswered" and event.run_id not in hidden]
+def _is_before(event: Event, child: RunRow | None) -> bool:
+    return child is None or event.seq < child.added_seq
 
 
 def _fit(

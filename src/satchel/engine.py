@@ -70,12 +70,15 @@ class RunContext(Protocol):
         """The session as it is now."""
         ...
 
-    async def working_memory(self) -> WorkingMemory: ...
+    async def working_memory(self) -> WorkingMemory:
+        """The session's memory, under the run's own layer if it was added with ``memory="run"``."""
+        ...
 
     async def update_working_memory(
-        self, patch: Mapping[str, Any], *, idempotency_key: str | None = None
+        self, patch: Mapping[str, Any], *, expected_version: int | None = None, idempotency_key: str | None = None
     ) -> WorkingMemory:
-        """See SessionManager.update_working_memory; ``set`` and ``clear`` need no version here."""
+        """See SessionManager.update_working_memory; ``set`` and ``clear`` need no version here, but in a child run. The patch
+        of a run with a layer of its own goes into that layer."""
         ...
 
     async def context(self, *, max_tokens: int = 8000) -> ModelContext: ...
@@ -110,6 +113,17 @@ class RunContext(Protocol):
         error: str | None = None,
     ) -> Run:
         """One model call, with its tokens."""
+        ...
+
+    def child(
+        self, goal: str, *, agent: str = "", metadata: Mapping[str, Any] | None = None
+    ) -> AbstractAsyncContextManager[RunContext]:
+        """``async with ctx.child("read the logs") as child: …``: a part of the run, told and counted apart.
+
+        The block has a RunContext of its own; leaving it completes the child run, cancels it if it was asked to stop or the
+        block was cancelled, and fails it if the block raises. It lives under its parent's lease and ends with it at the
+        latest; it has no child runs. Several may be open at once, at most 32 (LimitExceeded).
+        """
         ...
 
     def stop(self, reason: str) -> None:

@@ -25,6 +25,7 @@
     │   ├── RunActive                another run has the turn
     │   ├── QueueFull                too many runs, or too much input, are waiting
     │   ├── RunFenced                this attempt no longer holds the run
+    │   ├── RunNested                a child run cannot have child runs of its own
     │   ├── IllegalTransition        the run cannot go from this status to that one
     │   ├── ToolCallOpen             a call of that label is still open
     │   └── ToolCallEnded            the call has ended already, with another outcome
@@ -273,6 +274,16 @@ class RunFenced(Conflict):
         self.attempt = attempt
         self.reason = reason
         super().__init__(f"attempt {attempt} of run {run_id} holds it no longer: {reason}")
+
+
+class RunNested(Conflict):
+    """``run_id`` is a child run: what it would add is added to its parent."""
+
+    code = "run_nested"
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id} is a child run and cannot have child runs of its own; add it to the parent")
 
 
 class IllegalTransition(Conflict):

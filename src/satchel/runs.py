@@ -22,6 +22,7 @@ from satchel.access import (
 )
 from satchel.commit import OpenStore
 from satchel.domain.clock import SECOND
+from satchel.domain.decisions.children import AddChildRun
 from satchel.domain.decisions.runs import (
     AddRun,
     AddStep,
@@ -38,7 +39,7 @@ from satchel.domain.json_text import kind_of
 from satchel.domain.message import admit_message, admit_metadata
 from satchel.domain.page import Page, decode_cursor, encode_cursor
 from satchel.domain.principal import Principal
-from satchel.domain.run import Attempt, OnBusy, Run, RunError, RunStatus, Usage
+from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run, RunError, RunStatus, Usage
 from satchel.errors import InvalidInput, RunNotFound
 from satchel.store import RunPage
 
@@ -70,6 +71,7 @@ class RunManager:
         input: Mapping[str, Any] | str | bytes | None = None,
         on_busy: OnBusy = "reject",
         max_attempts: int = 1,
+        memory: MemoryOf = "session",
         metadata: Mapping[str, Any] | None = None,
         start: bool = False,
         lease: float = LEASE,
@@ -85,9 +87,14 @@ class RunManager:
         caller then executes the run itself, under a lease of ``lease`` seconds that it renews (``renew_run``; while it waits
         for the turn, ``keep_waiting``).
 
+        ``memory="run"`` gives the run a layer of its own over the session's working memory: what it writes there is seen by
+        itself alone, and goes into the session's memory when the run completes (see ``Run``). Every attempt begins with an
+        empty layer.
+
         Raises SessionNotFound, NotAllowed, SessionClosed, SessionExpired, RunActive, QueueFull, InvalidInput.
         """
         checked_choice(on_busy, ("reject", "queue", "cancel"), field="on_busy")
+        checked_choice(memory, ("session", "run"), field="memory")
         checked_flag(start, field="start")
         if type(max_attempts) is not int or not 1 <= max_attempts <= 100:
             raise InvalidInput("must be a whole number from 1 to 100", field="max_attempts")
@@ -103,13 +110,11 @@ class RunManager:
             checked_id(agent, field="agent", limits=limits)
         common = self._access.common(session_id, idempotency_key, expected_version, None)
         parts = (None,) if message is None else draft_parts(message)
-        bits = os.urandom(RANDOM_BYTES)
-        if common["caller_key"]:  # the same call makes the same run, whoever decides it
-            bits = digest("run", session_id, common["key"].hex())
+        layered = () if memory == "session" else (memory,)
         decision = AddRun(
             **common,
-            fingerprint=request("add_run", goal, agent, on_busy, max_attempts, kept, int(start), *parts),
-            run_id=encode_id("run_", bits),
+            fingerprint=request("add_run", goal, agent, on_busy, max_attempts, kept, int(start), *layered, *parts),
+            run_id=_new_run_id(session_id, common),
             goal=goal,
             agent=agent,
             limits=limits,
@@ -117,8 +122,47 @@ class RunManager:
             input=message,
             metadata=kept,
             max_attempts=max_attempts,
+            memory=memory,
             start=start,
             lease=checked_lease(lease),
+        )
+        return (await self._access.submit(decision)).value
+
+    async def add_child_run(
+        self,
+        session_id: str,
+        parent: Attempt,
+        *,
+        goal: str = "",
+        agent: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """A part of a run, told and counted apart: RUNNING at once, under the attempt and lease of ``parent``. Its own writes
+        carry ``Attempt(child.run_id, 1)``.
+
+        It has no turn, input, question or lease, and no child runs. ``complete_run``, ``fail_run`` or
+        ``end_cancelled_run`` ends it; what is still open when the parent's attempt ends is CANCELLED with the stop reason
+        ``parent_ended`` (FAILED with ``worker_lost``, when that is how the parent was lost). At most 32 are open.
+
+        Raises RunFenced (``parent`` holds its run no longer), RunNested (``parent`` is a child run), LimitExceeded.
+        """
+        checked_attempt(parent, field="parent")
+        limits = self._access.limits
+        kept = None if metadata is None else admit_metadata(metadata, limits=limits)
+        checked_text(goal, field="goal")
+        if agent != "":
+            checked_id(agent, field="agent", limits=limits)
+        common = self._access.common(session_id, idempotency_key, expected_version, parent)
+        decision = AddChildRun(
+            **common,
+            fingerprint=request("add_child_run", parent.run_id, parent.attempt, goal, agent, kept),
+            run_id=_new_run_id(session_id, common),
+            goal=goal,
+            agent=agent,
+            metadata=kept,
+            limits=limits,
         )
         return (await self._access.submit(decision)).value
 
@@ -135,22 +179,28 @@ class RunManager:
         session_id: str,
         *,
         run_id: str | None = None,
+        parent_run_id: str | None = None,
         status: RunStatus | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Run]:
-        """Newest first."""
+        """Newest first; with ``parent_run_id`` the child runs of one run."""
         if status is not None:
             checked_choice(status, STATUSES, field="status")
-        checked_filters(self._access.limits, run_id=run_id)
+        checked_filters(self._access.limits, run_id=run_id, parent_run_id=parent_run_id)
         checked_limit(limit, most=self._access.limits.page)
         ref = self._access.ref(session_id)
-        parts = ("runs", *ref, self._access.principal.side, status or "", run_id or "")
+        parts = ("runs", *ref, self._access.principal.side, status or "", run_id or "", parent_run_id or "")
         before = None if cursor is None else int(decode_cursor(cursor, *parts, shape=(int,))[0])
 
         async def fetch() -> RunPage:
             return await self._access.store.runs(
-                ref, run_id=run_id, status=status, before_number=before, limit=limit + 1
+                ref,
+                run_id=run_id,
+                parent_run_id=parent_run_id,
+                status=status,
+                before_number=before,
+                limit=limit + 1,
             )
 
         page, _ = await self._access.read(ref, fetch)
@@ -181,7 +231,8 @@ class RunManager:
         return (await self._access.submit(decision)).value
 
     async def renew_run(self, session_id: str, attempt: Attempt) -> bool:
-        """Move the lease on. True: somebody asked the run to stop. Raises RunFenced when it is lost."""
+        """Move the lease on. True: somebody asked the run to stop. Raises RunFenced when it is lost, and for a child run: it
+        lives under its parent's lease."""
         checked_attempt(attempt)
         common = self._access.common(session_id, None, None, attempt) | {"key": None}
         return (await self._access.submit(RenewRun(**common))).value
@@ -308,6 +359,7 @@ class RunManager:
             status=status,
             stop_reason=stop_reason,
             error=error,
+            limits=self._access.limits,
         )
         return (await self._access.submit(decision)).value
 
@@ -333,6 +385,13 @@ class RunManager:
             reason=reason,
         )
         return (await self._access.submit(decision)).value
+
+
+def _new_run_id(session_id: str, common: Mapping[str, Any]) -> str:
+    bits = os.urandom(RANDOM_BYTES)
+    if common["caller_key"]:  # the same call makes the same run, whoever decides it
+        bits = digest("run", session_id, common["key"].hex())
+    return encode_id("run_", bits)
 
 
 def checked_lease(seconds: float) -> int:

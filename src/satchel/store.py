@@ -135,7 +135,9 @@ class Store(Protocol):
         The state holds: the record; of ``keys`` the idempotency records that exist; the rows of ``run_ids`` and
         ``call_seqs``; for each of ``arguments_hashes`` the seq of the newest call with it; the events of ``event_seqs``
         and the retractions that refer to them; with ``open_work`` (and always when the record ``is_overdue``) the rows
-        of the run that has the turn, of the queue and of the open calls. Memory and metadata are b"" unless wanted.
+        of the run that has the turn, of its open children, of the queue and of the open calls; with ``layer``, and only
+        if the run that has the turn has one (``Want.layered``), its row and the memory. Memory and metadata are b""
+        unless wanted.
         Runs come with their input (also when it is a message by now), calls with their bodies.
         """
         ...
@@ -213,6 +215,7 @@ class Store(Protocol):
         ref: SessionRef,
         *,
         run_id: str | None = None,
+        parent_run_id: str | None = None,
         status: RunStatus | None = None,
         after_number: int = 0,
         before_number: int | None = None,

@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from satchel.children import child_of
 from satchel.context import Context
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
+from satchel.domain.record import SessionRecord
 from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
 from satchel.engine import ToolUse
@@ -44,7 +46,12 @@ class OpenTool:
 class RunInProgress:
     """See satchel.engine.RunContext."""
 
-    def __init__(self, sessions: SessionManager, runs: RunManager, run: Run) -> None:
+    def __init__(
+        self, sessions: SessionManager, runs: RunManager, run: Run, *, parent: RunInProgress | None = None
+    ) -> None:
+        self._parent = parent
+        self._children: dict[str, RunInProgress] = {}  # those that are open
+        self._had_children = False
         self._sessions = sessions
         self._runs = runs
         self._run = run
@@ -66,7 +73,7 @@ class RunInProgress:
 
     @property
     def is_cancelled(self) -> bool:
-        return self._cancelled
+        return self._cancelled or (self._parent is not None and self._parent.is_cancelled)
 
     def notice_cancel(self) -> None:
         self._cancelled = True
@@ -77,17 +84,28 @@ class RunInProgress:
     async def session(self) -> Session:
         return await self._sessions.get_session(self.session_id)
 
+    @property
+    def _has_layer(self) -> bool:
+        return self._run.memory == "run" or (self._parent is not None and self._parent.run.memory == "run")
+
     async def working_memory(self) -> WorkingMemory:
-        return await self._sessions.get_working_memory(self.session_id)
+        run_id = self._run.run_id if self._has_layer else None
+        return await self._sessions.get_working_memory(self.session_id, run_id=run_id)
 
     async def update_working_memory(
-        self, patch: Mapping[str, Any], *, idempotency_key: str | None = None
+        self, patch: Mapping[str, Any], *, expected_version: int | None = None, idempotency_key: str | None = None
     ) -> WorkingMemory:
         return await self._sessions.update_working_memory(
-            self.session_id, patch, attempt=self._attempt, idempotency_key=idempotency_key
+            self.session_id,
+            patch,
+            attempt=self._attempt,
+            expected_version=expected_version,
+            idempotency_key=idempotency_key,
         )
 
     async def context(self, *, max_tokens: int = 8000) -> Context:
+        if self._has_layer or self._parent is not None or self._had_children:
+            return await self._sessions.context(self.session_id, max_tokens=max_tokens, run_id=self._run.run_id)
         return await self._sessions.context(self.session_id, max_tokens=max_tokens, run_number=self._run.number)
 
     async def append_message(
@@ -131,6 +149,33 @@ class RunInProgress:
             with contextlib.suppress(Conflict, NotFound, StoreError):
                 await self._finish(call, error=f"its result cannot be stored: {readable(wrong)}")
             raise
+
+    def child(
+        self, goal: str, *, agent: str = "", metadata: Mapping[str, Any] | None = None
+    ) -> AbstractAsyncContextManager[RunInProgress]:
+        return child_of(self, self._runs, goal, agent=agent, metadata=metadata)
+
+    def begin_child(self, run: Run) -> RunInProgress:
+        self._had_children = True
+        child = self._children[run.run_id] = RunInProgress(self._sessions, self._runs, run, parent=self)
+        return child
+
+    def end_child(self, child: RunInProgress) -> None:
+        self._children.pop(child.run.run_id, None)
+
+    def notice_children(self, record: SessionRecord) -> None:
+        """Tell the open child runs that were asked to stop."""
+        for child in record.children:
+            if child.cancel_requested and child.run_id in self._children:
+                self._children[child.run_id].notice_cancel()
+
+    async def look_after_children(self) -> None:
+        """Ask whether child runs were asked to stop, and tell them."""
+        if not self._children:
+            return
+        for run in await self._runs.list_runs(self.session_id, parent_run_id=self._run.run_id, status="RUNNING"):
+            if run.cancel_requested and run.run_id in self._children:
+                self._children[run.run_id].notice_cancel()
 
     async def _finish(self, call: OpenTool, *, result: Any = None, error: Any = None, cancelled: bool = False) -> None:
         await self._sessions.finish_tool_call(
@@ -196,6 +241,7 @@ async def _renew(runs: RunManager, ctx: RunInProgress, lease: float) -> None:
         try:
             if await runs.renew_run(ctx.session_id, ctx.attempt):
                 ctx.notice_cancel()
+            await ctx.look_after_children()
         except (RunFenced, SessionNotActive, NotFound):
             ctx.notice_cancel()
             return

@@ -18,6 +18,7 @@ from satchel.domain.replay import Replay
 from satchel.domain.run import Run, RunRow
 from satchel.domain.tool_call import CallRow, ToolCall
 from satchel.store import Store
+from tests.property.layers import patched
 from tests.property.model import Entry, Json, ModelCall, ModelRun, ModelSession
 
 ALL = 1_000
@@ -26,6 +27,8 @@ COUNTED = (
     "messages",
     "tool_calls",
     "runs",
+    "children",
+    "child_runs",
     "retracted",
     "context_tokens",
     "usage",
@@ -94,6 +97,8 @@ def _record(session: ModelSession, record: SessionRecord) -> Iterator[Difference
         run = session.runs[session.turn]
         turn = (run.status, run.attempt, run.cancel_requested)
         yield "turn's run", turn, (record.turn.status, record.turn.attempt, record.turn.cancel_requested)
+    children = [(run_id, session.runs[run_id].cancel_requested) for run_id in session.children]
+    yield "children", children, [(child.run_id, child.cancel_requested) for child in record.children]
     yield "queue", session.queue, [waiting.run_id for waiting in record.queue]
     yield "asked", session.asked, list(record.asked)
     yield "open_calls", [call.seq for call in session.open_calls()], [call.seq for call in record.open_calls]
@@ -147,19 +152,20 @@ def _bodies(session: ModelSession, log: tuple[Event, ...]) -> list[Any]:
 
 RUN = (
     *("run_id", "number", "version", "goal", "status", "attempt", "max_attempts", "steps", "created", "started"),
-    *("ended", "stop_reason", "cancel_requested", "input_seq"),
+    *("ended", "stop_reason", "cancel_requested", "input_seq", "parent_run_id", "memory", "not_merged"),
 )
 
 
 def _run(run: ModelRun) -> tuple[Any, ...]:
     said = None if run.input is None else decode(run.input)
-    return (*(getattr(run, name) for name in RUN), run.tokens, run.error, said)
+    return (*(getattr(run, name) for name in RUN), run.tokens, run.error, said, run.layer)
 
 
 def _run_row(row: RunRow) -> tuple[Any, ...]:
     shown = Run.from_row(row, session_id="")
     error = None if shown.error is None else shown.error.code
-    return (*(getattr(shown, name) for name in RUN), shown.usage.total_tokens, error, shown.input)
+    layer = patched({}, shown.working_memory)
+    return (*(getattr(shown, name) for name in RUN), shown.usage.total_tokens, error, shown.input, layer)
 
 
 CALL = ("seq", "version", "tool", "arguments", "run_id", "status", "repeat_of", "result", "error")

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from satchel.domain.memory import FIELDS
 from satchel.domain.principal import Principal
+from tests.property.layers import empty, seen
+from tests.property.layers import patched as layer_patched
 from tests.property.model import (
     Change,
     Facts,
     Model,
     ModelCall,
+    ModelRun,
     ModelSession,
     Refused,
     conflict,
@@ -199,7 +203,7 @@ class ContentVerbs(Model):
             return {**memory, **patch.get("set", {})}
 
         needs_version = bool(patch.get("clear") or patch.get("set"))
-        return self._memory(who, session_id, patched, ("patch", patch), needs_version, writer, expected, options)
+        return self._memory(who, session_id, patched, ("patch", patch), needs_version, writer, expected, options, patch)
 
     def replace_working_memory(
         self,
@@ -211,8 +215,9 @@ class ContentVerbs(Model):
         expected: int | None,
         **options: Any,
     ) -> Facts:
+        patch = {"set": {name: memory.get(name, empty(name)) for name in FIELDS}}
         return self._memory(
-            who, session_id, lambda _: dict(memory), ("replace", memory), True, writer, expected, options
+            who, session_id, lambda _: dict(memory), ("replace", memory), True, writer, expected, options, patch
         )
 
     def _memory(
@@ -225,16 +230,35 @@ class ContentVerbs(Model):
         writer: Writer,
         expected: int | None,
         options: dict[str, Any],
+        patch: dict[str, Any],
     ) -> Facts:
         def check(session: ModelSession) -> None:
-            if expected is None and needs_version and writer is None:
+            if expected is None and needs_version and (writer is None or writer[0] in session.children):
                 raise Refused("version_required")
             if expected is None:
                 return
             if expected > session.version or session.changed.get("working_memory", 0) > expected:
                 raise conflict(session, expected)
 
+        def change_layer(session: ModelSession, run: ModelRun) -> Facts:
+            if expected is not None and run.layer_version > expected:
+                raise conflict(session, expected)
+            layer = layer_patched(run.layer, patch)
+            replaced = [name for name, did in layer.items() if did[0] == "holds" and name not in run.layer_base]
+            if layer != run.layer or replaced:
+                change = Change(self, session, who.actor)
+                for name in replaced:
+                    run.layer_base[name] = session.memory.get(name, empty(name))
+                run.layer, run.layer_version = layer, change.version
+                change.wrote_run(run)
+                change.event("run_memory_changed", run_id=None if writer is None else writer[0])
+                change.done()
+            version = max(session.changed.get("working_memory", 0), run.layer_version)
+            return {"version": version, "memory": seen(session.memory, run.layer)}
+
         def effect(session: ModelSession) -> Facts:
+            if writer is not None and session.turn is not None and session.runs[session.turn].memory == "run":
+                return change_layer(session, session.runs[session.turn])
             memory = {name: value for name, value in changed(session.memory).items() if value}
             if memory == session.memory:
                 return {"version": session.version, "memory": memory}

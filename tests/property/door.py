@@ -113,6 +113,11 @@ async def _keep_waiting(runs: RunManager, sid: str, given: dict[str, Any], _: di
     return {"run_id": kept.run_id, "status": kept.status, "attempt": kept.attempt, "replayed": False}
 
 
+async def _child(runs: RunManager, sid: str, given: dict[str, Any], options: dict[str, Any]) -> Facts:
+    attempt = options.pop("attempt")
+    return _run(await runs.add_child_run(sid, attempt, goal=given["goal"], **options))
+
+
 async def _step(runs: RunManager, sid: str, given: dict[str, Any], options: dict[str, Any]) -> Facts:
     attempt = options.pop("attempt")
     return _run(await runs.add_step(sid, attempt, "gpt", input_tokens=given["tokens"], **options))
@@ -210,6 +215,7 @@ ON_SESSIONS: dict[str, Callable[..., Awaitable[Facts]]] = {
 }
 ON_RUNS: dict[str, Callable[..., Awaitable[Facts]]] = {
     "add_run": _plain("add_run", _run),
+    "add_child_run": _child,
     "start_run": _plain("start_run", _run, "run_id"),
     "cancel_run": _plain("cancel_run", _run, "run_id"),
     "renew_run": _renew,

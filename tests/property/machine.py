@@ -33,7 +33,12 @@ from tests.property.verbs import Verbs
 
 WRAPPINGS = ("plain", "yielding", "rival", "unknown")
 
-MAKES_IDS = {"create_session": "session_id", "fork_session": "session_id", "add_run": "run_id"}
+MAKES_IDS = {
+    "create_session": "session_id",
+    "fork_session": "session_id",
+    "add_run": "run_id",
+    "add_child_run": "run_id",
+}
 
 
 def settings_for(examples: int, steps: int) -> settings:

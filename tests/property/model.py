@@ -12,6 +12,7 @@ from typing import Any
 
 from satchel.domain.principal import Principal
 from satchel.testing.clock import SettableClock
+from tests.property.layers import Layer, empty, seen
 
 SECOND = 1_000_000
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
@@ -62,6 +63,12 @@ class ModelRun:
     error: str | None = None
     cancel_requested: bool = False
     input_seq: int | None = None
+    parent_run_id: str | None = None
+    memory: str = "session"
+    layer: Layer = field(default_factory=dict)
+    layer_base: dict[str, Any] = field(default_factory=dict)  # what the session's memory held when the run replaced it
+    layer_version: int = 0
+    not_merged: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -124,6 +131,7 @@ class ModelSession:
     turn: str | None = None
     leases: dict[str, Lease] = field(default_factory=dict)  # of the run that works, and of clients that wait
     queue: list[str] = field(default_factory=list)
+    children: list[str] = field(default_factory=list)  # open ones of the run that has the turn
     changed: dict[str, int] = field(default_factory=dict)
     lifecycle: list[tuple[str, str, str]] = field(default_factory=list)
     keys: dict[tuple[str, str], tuple[Any, Facts]] = field(default_factory=dict)
@@ -220,7 +228,11 @@ class Model:
         return False
 
     def _holds(self, session: ModelSession, writer: tuple[str, int] | None) -> bool:
-        if writer is None or session.turn != writer[0]:
+        if writer is None:
+            return False
+        if writer[0] in session.children:
+            return writer[1] == 1
+        if session.turn != writer[0]:
             return False
         run = session.runs[writer[0]]
         return run.status == "RUNNING" and run.attempt == writer[1]
@@ -232,6 +244,7 @@ class Model:
         if run.cancel_requested:
             with_change.end_run(run, "CANCELLED", "cancelled")
         elif run.attempt < run.max_attempts:
+            with_change.end_children("FAILED", "worker_lost", error="worker_lost")
             with_change.end_calls_of(run, "unknown")
             run.status = "READY"
             with_change.wrote_run(run)
@@ -239,6 +252,7 @@ class Model:
             with_change.is_activity = True
             del session.leases[run.run_id]
         else:
+            with_change.end_children("FAILED", "worker_lost", error="worker_lost")
             with_change.end_run(run, "FAILED", "worker_lost", error="worker_lost")
         with_change.done()
 
@@ -246,7 +260,7 @@ class Model:
         """CLOSED or EXPIRED, with everything that is open."""
         kind = "session_closed" if status == "CLOSED" else "session_expired"
         change = Change(self, session, actor)
-        for run_id in [*session.queue, *([session.turn] if session.turn else [])]:
+        for run_id in [*session.queue, *session.children, *([session.turn] if session.turn else [])]:
             change.end_run(session.runs[run_id], "CANCELLED", kind)
         for call in session.open_calls():
             change.end_call(call, "unknown")
@@ -261,6 +275,7 @@ class Model:
         version = change.done()
         session.title, session.metadata, session.memory = "", {}, {}
         session.turn, session.queue, session.runs, session.calls, session.asked = None, [], {}, {}, []
+        session.children = []
         session.keys, session.external_id, session.leases = {}, None, {}
         return version
 
@@ -419,6 +434,7 @@ class Change:
         self.say_input(run, "complete")
         run.status = "RUNNING"
         run.attempt += 1
+        run.layer, run.layer_base = {}, {}
         run.started = self.clock.now if run.started is None else run.started
         self.wrote_run(run)
         self.event("run_started", run_id=run.run_id)
@@ -433,6 +449,8 @@ class Change:
         self, run: ModelRun, status: str, stop_reason: str, *, error: str | None = None, calls: str = "unknown"
     ) -> None:
         session = self.session
+        if session.turn == run.run_id:
+            self.end_children("CANCELLED", "parent_ended", calls=calls)
         self.end_calls_of(run, calls)
         self.say_input(run, "unanswered")
         run.status, run.ended, run.stop_reason, run.error = status, self.clock.now, stop_reason, error
@@ -440,10 +458,36 @@ class Change:
         self.event("run_ended", run_id=run.run_id)
         if session.turn == run.run_id:
             session.turn = session.queue.pop(0) if session.queue else None
+        elif run.parent_run_id is not None:
+            session.children.remove(run.run_id)
         else:
             session.queue.remove(run.run_id)
         session.leases.pop(run.run_id, None)
         self.is_activity = True
+
+    def end_children(self, status: str, reason: str, *, error: str | None = None, calls: str = "unknown") -> None:
+        for run_id in list(self.session.children):
+            self.end_run(self.session.runs[run_id], status, reason, error=error, calls=calls)
+
+    def merge(self, run: ModelRun) -> None:
+        """The run completes: its layer goes into the memory, but for what somebody else changed meanwhile."""
+        session = self.session
+        own = seen(session.memory, run.layer)
+        clashing = [
+            name
+            for name, base in run.layer_base.items()
+            if session.memory.get(name, empty(name)) != base
+            and own.get(name, empty(name)) != session.memory.get(name, empty(name))
+        ]
+        merged = seen(session.memory, run.layer, without=clashing)
+        if merged != session.memory:
+            session.memory = merged
+            self.event("working_memory_changed", run_id=run.run_id)
+            self.touch("working_memory")
+        if clashing:
+            kept = {name: own.get(name, empty(name)) for name in clashing}
+            run.not_merged = {"reason": "changed", "patch": {"set": kept}}
+        run.layer, run.layer_base = {}, {}
 
     def stop_run(self, run: ModelRun, reason: str) -> None:
         if run.status != "RUNNING":

@@ -76,6 +76,7 @@ WEIGHTS = {
     "create_session": 3,
     "fork_session": 1,
     "add_run": 7,
+    "add_child_run": 3,
     "start_run": 6,
     "renew_run": 2,
     "keep_waiting": 2,
@@ -117,7 +118,7 @@ recipes = st.builds(
     who=st.sampled_from([*range(10), *range(10), 10, 11]),
     key=st.sampled_from([None, None, None, None, None, "k1", "k2"]),
     expected=st.sampled_from(["none", "none", "none", "none", "right", "right", "right", "stale", "future"]),
-    writer=st.sampled_from(["holder", "holder", "holder", "none", "none", "old"]),
+    writer=st.sampled_from(["holder", "holder", "holder", "child", "child", "none", "none", "old"]),
     pick=st.integers(0, 11),
     variant=st.integers(0, 7),
 )
@@ -183,7 +184,7 @@ def _where_it_makes_sense(recipe: Recipe, session: ModelSession) -> Recipe:
     verb = recipe.verb
     if verb == "finish_tool_call" and not session.open_calls():
         verb = "start_tool_call"
-    elif verb in ("renew_run", "add_step", "end_run", "cancel_run") and not session.is_busy:
+    elif verb in ("renew_run", "add_step", "end_run", "cancel_run", "add_child_run") and not session.is_busy:
         verb = "start_run"
     if verb == "start_run" and (session.turn is None or session.is_busy):
         verb = "add_run"
@@ -209,11 +210,15 @@ def _create(recipe: Recipe) -> Call:
 def _writer(recipe: Recipe, session: ModelSession) -> tuple[str, int] | None:
     if session.turn is None or recipe.writer == "none":
         return None
+    if recipe.writer == "child" and session.children:
+        return session.children[recipe.pick % len(session.children)], 1
     attempt = session.runs[session.turn].attempt
-    return session.turn, attempt if recipe.writer == "holder" else attempt - 1
+    return session.turn, attempt if recipe.writer != "old" else attempt - 1
 
 
 def _run_id(recipe: Recipe, session: ModelSession) -> str:
+    if session.children and recipe.pick < 3:
+        return session.children[0]
     if session.turn is not None and recipe.pick < 8:
         return session.turn
     ids = list(session.runs)
@@ -283,6 +288,7 @@ def _new_run(recipe: Recipe, _: ModelSession) -> dict[str, Any]:
         "goal": ("", "find out why")[recipe.pick % 2],
         "input": (None, "go on", "继续")[recipe.variant % 3],
         "on_busy": ("reject", "queue", "queue", "cancel")[recipe.pick % 4],
+        "memory": "run" if recipe.variant % 2 else "session",
         "max_attempts": 2 if recipe.variant % 4 == 3 else 1,
         "start": recipe.pick >= 6,
         "lease": LEASE,
@@ -317,6 +323,7 @@ _OF_MESSAGES: dict[str, Cook] = {
 }
 _OF_RUNS: dict[str, Cook] = {
     "add_run": _new_run,
+    "add_child_run": lambda r, s: {"goal": ("", "a part")[r.pick % 2], **_run_writer(r, s)},
     "start_run": lambda r, s: {"run_id": _run_id(r, s), "lease": LEASE},
     "renew_run": _run_writer,
     "keep_waiting": lambda r, s: {"run_id": s.queue[0] if s.queue and r.pick < 8 else _run_id(r, s)},

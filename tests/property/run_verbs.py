@@ -28,6 +28,7 @@ class RunVerbs(Model):
         input: str | None,
         on_busy: str,
         max_attempts: int,
+        memory: str,
         start: bool,
         lease: int,
         **options: Any,
@@ -47,6 +48,7 @@ class RunVerbs(Model):
                 goal=goal,
                 created=self.clock.now,
                 max_attempts=max_attempts,
+                memory=memory,
                 input=body,
             )
             session.runs[fresh] = run
@@ -65,9 +67,39 @@ class RunVerbs(Model):
                 change.give_lease(run, lease)
             return {"run_id": fresh, "status": run.status, "attempt": run.attempt, "version": change.done()}
 
-        request = ("add_run", goal, input, on_busy, max_attempts, start)
+        request = ("add_run", goal, input, on_busy, max_attempts, memory, start)
         allowed = not start or works(who)
         return self.write(who, session_id, effect, request=request, turn_check=admit, allowed=allowed, **options)
+
+    def add_child_run(
+        self, who: Principal, session_id: str, *, fresh: str, goal: str, writer: tuple[str, int], **options: Any
+    ) -> Facts:
+        def effect(session: ModelSession) -> Facts:
+            if session.turn != writer[0]:
+                raise Refused("run_nested")
+            if len(session.children) >= 32:
+                raise Refused("limit_exceeded")
+            change = Change(self, session, who.actor)
+            run = ModelRun(
+                run_id=fresh,
+                number=len(session.runs) + 1,
+                goal=goal,
+                created=self.clock.now,
+                max_attempts=1,
+                input=None,
+                status="RUNNING",
+                attempt=1,
+                started=self.clock.now,
+                parent_run_id=writer[0],
+            )
+            session.runs[fresh] = run
+            session.children.append(fresh)
+            change.wrote_run(run)
+            change.event("run_added", run_id=fresh)
+            return self._run_facts(run, change)
+
+        request = ("add_child_run", writer, goal)
+        return self.write(who, session_id, effect, request=request, writer=writer, allowed=works(who), **options)
 
     def start_run(self, who: Principal, session_id: str, *, run_id: str, lease: int, **options: Any) -> Facts:
         def effect(session: ModelSession) -> Facts:
@@ -92,6 +124,8 @@ class RunVerbs(Model):
 
     def renew_run(self, who: Principal, session_id: str, *, writer: tuple[str, int]) -> Facts:
         def effect(session: ModelSession) -> Facts:
+            if session.turn != writer[0]:  # a child run lives under its parent's lease
+                raise Refused("run_fenced")
             self._renew(session, writer[0])
             return {"cancel_requested": session.runs[writer[0]].cancel_requested}
 
@@ -135,6 +169,9 @@ class RunVerbs(Model):
             change = Change(self, session, who.actor)
             calls = "cancelled" if status == "CANCELLED" else "unknown"
             error = "broken" if status == "FAILED" else None
+            if status == "COMPLETED" and run.memory == "run":
+                change.wrote_run(run)
+                change.merge(run)
             change.end_run(run, status, reasons[status], error=error, calls=calls)
             return self._run_facts(run, change)
 

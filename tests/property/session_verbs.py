@@ -215,7 +215,7 @@ class SessionVerbs(Model):
         session.keys = {}
         session.clock_from = session.active = self.clock.now
         change = Change(self, session, "operator")
-        for run_id in [*session.queue, *([session.turn] if session.turn else [])]:
+        for run_id in [*session.children, *session.queue, *([session.turn] if session.turn else [])]:
             change.end_run(session.runs[run_id], "FAILED", "moved", error="moved")
         for call in session.open_calls():
             change.end_call(call, "unknown")

@@ -113,6 +113,7 @@ class World:
 
 # A call of each method that is accepted as it stands; and what it needs: see World.make.
 PLAIN: dict[str, tuple[str, Callable[[World], dict[str, Any]]]] = {
+    "add_child_run": ("busy", lambda w: {"session_id": w.session_id, "parent": w.attempt}),
     "add_run": ("none", lambda w: {"session_id": w.session_id}),
     "add_step": ("busy", lambda w: {"session_id": w.session_id, "attempt": w.attempt, "name": "a model"}),
     "append_message": ("none", lambda w: {"session_id": w.session_id, "message": said("hello")}),
@@ -183,6 +184,7 @@ INSIDE: dict[str, tuple[Callable[[Any], Any], ...]] = {
     ),
     "messages": (lambda odd: [odd], lambda odd: [said("x"), odd]),
     "metadata": (lambda odd: {"x": odd},),
+    "parent": (lambda odd: Attempt(odd, 1), lambda odd: Attempt("run_x", odd)),
     "patch": (
         lambda odd: {"set": odd},
         lambda odd: {"set": {"goal": odd}},

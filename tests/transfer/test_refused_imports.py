@@ -16,6 +16,9 @@ from tests.transfer.lines import AS_ADA, AT, NEXT_RUN, RUN, bodies, event, impor
 ADDED = event("run_added", {"number": 1}, run_id=RUN)
 STARTED = event("run_started", {"attempt": 1}, run_id=RUN)
 RUNNING = (ADDED, STARTED)
+LAYERED = (event("run_added", {"number": 1, "memory": "run"}, run_id=RUN), STARTED)
+CHILD = event("run_added", {"number": 2, "parent_run_id": RUN}, run_id=NEXT_RUN)
+_LETTERS = str.maketrans("0123456789", "bcdefghijk")
 CALL = event("tool_call_started", {"tool": "t", "tool_call_id": "c1", "arguments": {}})
 USER = event("message", said("hi"))
 CLOSED = event("session_closed")
@@ -109,6 +112,51 @@ IMPOSSIBLE: dict[str, bytes] = {
     ),
     "memory with a mood": logged(event("working_memory_changed", {"set": {"mood": 1}})),
     "memory replaced and patched": logged(event("working_memory_changed", {"replace": {}, "clear": ["goal"]})),
+    "a layer of no run": logged(event("run_memory_changed", {"set": {"goal": "g"}})),
+    "a layer of a run that has none": logged(*RUNNING, event("run_memory_changed", {"set": {"goal": "g"}}, run_id=RUN)),
+    "a layer over its limit": logged(
+        *LAYERED, *[event("run_memory_changed", {"append": {"plan": ["x" * 30_000]}}, run_id=RUN) for _ in range(3)]
+    ),
+    "a layer with a mood": logged(*LAYERED, event("run_memory_changed", {"set": {"mood": 1}}, run_id=RUN)),
+    "a memory of nobody's": logged(event("run_added", {"number": 1, "memory": "other"}, run_id=RUN)),
+    "what did not merge of a run without a layer": logged(
+        *RUNNING,
+        event("run_ended", {"status": "COMPLETED", "not_merged": {"reason": "limit", "patch": {}}}, run_id=RUN),
+    ),
+    "what did not merge of a run that failed": logged(
+        *LAYERED, event("run_ended", {"status": "FAILED", "not_merged": {"reason": "limit", "patch": {}}}, run_id=RUN)
+    ),
+    "what did not merge and is no patch": logged(
+        *LAYERED, event("run_ended", {"status": "COMPLETED", "not_merged": {"reason": "limit", "patch": 5}}, run_id=RUN)
+    ),
+    # child runs
+    "a child of a run that is not running": logged(ADDED, CHILD),
+    "a child of no run": logged(event("run_added", {"number": 1, "parent_run_id": RUN}, run_id=NEXT_RUN)),
+    "a child of itself": logged(
+        *RUNNING, event("run_added", {"number": 2, "parent_run_id": NEXT_RUN}, run_id=NEXT_RUN)
+    ),
+    "a child that goes next": logged(
+        *RUNNING, event("run_added", {"number": 2, "parent_run_id": RUN, "goes_next": True}, run_id=NEXT_RUN)
+    ),
+    "a child with a layer": logged(
+        *RUNNING, event("run_added", {"number": 2, "parent_run_id": RUN, "memory": "run"}, run_id=NEXT_RUN)
+    ),
+    "a child that is started": logged(*RUNNING, CHILD, event("run_started", {"attempt": 2}, run_id=NEXT_RUN)),
+    "a child that is returned": logged(*RUNNING, CHILD, event("run_returned", {"attempt": 1}, run_id=NEXT_RUN)),
+    "a child that outlives its parent": logged(*RUNNING, CHILD, event("run_ended", {"status": "FAILED"}, run_id=RUN)),
+    "a child that outlives its parent's attempt": logged(
+        *RUNNING, CHILD, event("run_returned", {"attempt": 1}, run_id=RUN)
+    ),
+    "a child that speaks after its end": logged(
+        *RUNNING, CHILD, event("run_ended", {"status": "FAILED"}, run_id=NEXT_RUN), message(run_id=NEXT_RUN)
+    ),
+    "33 open children": logged(
+        *RUNNING,
+        *[
+            event("run_added", {"number": n + 2, "parent_run_id": RUN}, run_id=f"run_{n:a>24}".translate(_LETTERS))
+            for n in range(33)
+        ],
+    ),
     "memory of a list": logged(event("working_memory_changed", [])),
     "a title that is missing": logged(event("title_changed")),
     "a title in a list": logged(event("title_changed", [])),

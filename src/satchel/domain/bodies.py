@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from satchel.domain.json_text import NO_JSON
-from satchel.domain.run import RunError, Usage
+from satchel.domain.run import MemoryOf, RunError, Usage
 
 CallEnd = Literal["succeeded", "failed", "cancelled", "unknown"]
 RunEnd = Literal["COMPLETED", "FAILED", "CANCELLED"]
@@ -70,13 +70,15 @@ class CallFinished(Body, frozen=True, kw_only=True):
 
 
 class RunAdded(Body, frozen=True, kw_only=True):
-    """``goes_next``: ahead of the queue."""
+    """``goes_next``: ahead of the queue. With a ``parent_run_id`` it is a child run, and RUNNING."""
 
     number: Ordinal
     goal: str = ""
     agent: str = ""
     max_attempts: Annotated[int, Meta(ge=1, le=100)] = 1
     goes_next: bool = False
+    memory: MemoryOf = "session"
+    parent_run_id: str | None = None
     metadata: msgspec.Raw = NO_JSON
 
 
@@ -102,12 +104,20 @@ class RunStep(Body, frozen=True, kw_only=True):
         return Usage(self.input_tokens, self.output_tokens, self.total_tokens)
 
 
+class NotMerged(Body, frozen=True, kw_only=True):
+    """What a run's layer could not give to the working memory when the run completed, as a patch."""
+
+    reason: Literal["changed", "limit"]
+    patch: msgspec.Raw
+
+
 class RunEnded(Body, frozen=True, kw_only=True):
     status: RunEnd
     stop_reason: str = ""
     steps: Count = 0
     usage: Usage = Usage()
     error: RunError | None = None
+    not_merged: NotMerged | None = None
 
 
 def read_body(text: bytes, kind: type[B]) -> B:

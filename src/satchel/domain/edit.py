@@ -12,6 +12,7 @@ import msgspec
 
 from satchel.domain.event import CHAT_FORMAT, CallOutcome, Event, EventKind, MessageStatus
 from satchel.domain.idempotency import Answer
+from satchel.domain.json_text import NO_JSON
 from satchel.domain.limits import WRITTEN_HERE
 from satchel.domain.message import Draft, admit_message, estimate
 from satchel.domain.record import (
@@ -40,6 +41,7 @@ _OUTCOMES: dict[tuple[str, str], CallOutcome] = {
 _encode = msgspec.json.Encoder().encode
 
 OPERATOR = "operator"
+PARENT_ENDED = "parent_ended"  # why a child run ends that did not end by itself
 
 
 class Edit:
@@ -232,6 +234,8 @@ class Edit:
         row = self.put_run(
             msgspec.structs.replace(
                 row,
+                layer=NO_JSON,  # the engine begins at its start: what an earlier attempt wrote would be written twice
+                layer_base={},
                 status="RUNNING",
                 attempt=row.attempt + 1,
                 start_time=self.clock.now if row.start_time is None else row.start_time,
@@ -245,6 +249,7 @@ class Edit:
             attempt=row.attempt,
             agent=row.agent,
             lease=new_lease(self.clock, lease),
+            has_layer=row.memory == "run",
         )
         return row
 
@@ -267,7 +272,11 @@ class Edit:
         error: RunError | None = None,
         calls: ToolCallStatus = "unknown",
     ) -> RunRow:
-        """A run ends, with its open calls; if it had the turn, the first in the queue gets it in the same commit."""
+        """A run ends, with its open child runs and calls; if it had the turn, the first in the queue gets it in the same
+        commit."""
+        turn: Turn | None = self.get("turn")
+        if turn is not None and turn.run_id == row.run_id:
+            self.end_children(calls=calls)
         for open_call in self.get("open_calls"):
             if open_call.run_id == row.run_id:
                 self.end_call(self.call(open_call.seq), calls)
@@ -288,15 +297,32 @@ class Edit:
             body["usage"] = row.usage
         if error is not None:
             body["error"] = error
+        if bytes(row.not_merged):
+            body["not_merged"] = row.not_merged
         self.event("run_ended", _encode(body), run_id=row.run_id)
         self.fields["usage"] = self.get("usage").plus(row.usage)
         self.is_active()
-        turn: Turn | None = self.get("turn")
         if turn is not None and turn.run_id == row.run_id:
             self.pass_turn()
+        elif row.parent_run_id is not None:
+            self.fields["children"] = tuple(child for child in self.get("children") if child.run_id != row.run_id)
         else:
             self.fields["queue"] = tuple(waiting for waiting in self.get("queue") if waiting.run_id != row.run_id)
         return row
+
+    def end_children(
+        self,
+        *,
+        status: RunStatus = "CANCELLED",
+        stop_reason: str = PARENT_ENDED,
+        error: RunError | None = None,
+        calls: ToolCallStatus = "unknown",
+    ) -> None:
+        """The open child runs end, because the attempt of their parent does."""
+        for child in self.get("children"):
+            row = self.run(child.run_id)
+            assert row is not None, "open work was not loaded"
+            self.end_run(row, status, stop_reason=stop_reason, error=error, calls=calls)
 
     def pass_turn(self) -> None:
         queue = self.get("queue")
@@ -307,9 +333,11 @@ class Edit:
         self.fields["queue"] = queue[1:]
 
     def end_open_work(self, stop_reason: str) -> None:
-        """What is open when a session leaves ACTIVE: runs end as CANCELLED, the queue first, and calls as unknown."""
+        """What is open when a session leaves ACTIVE: runs end as CANCELLED, the queue first, then child runs before their
+        parent, and calls as unknown."""
         for waiting in self.get("queue"):
             self._end_known_run(waiting.run_id, stop_reason)
+        self.end_children(stop_reason=stop_reason)
         turn: Turn | None = self.get("turn")
         if turn is not None:
             self._end_known_run(turn.run_id, stop_reason)

@@ -24,6 +24,7 @@ EventKind = Literal[
     "run_cancel_requested",
     "run_step",
     "run_returned",
+    "run_memory_changed",
     "run_ended",
     "session_closed",
     "session_restored",

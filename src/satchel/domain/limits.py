@@ -24,6 +24,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int = 10_000  # values in one document
     open_calls: int = 128
     queued_runs: int = 16
+    open_children: int = 32  # child runs of the run that has the turn
     queued_input: int = 2 * MIB
     page: int = 1000  # items of one page
 
@@ -41,4 +42,5 @@ WRITTEN_HERE = Limits(
     depth=1 << 20,
     open_calls=_HUGE,
     queued_runs=_HUGE,
+    open_children=_HUGE,
 )

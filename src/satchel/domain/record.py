@@ -63,6 +63,14 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     agent: str = ""
     lease: Lease | None = None
     cancel_requested: bool = False
+    has_layer: bool = False  # it writes to a working memory of its own
+
+
+class OpenChild(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A child run of the run that has the turn. It lives under its parent's attempt and lease, and is RUNNING."""
+
+    run_id: str
+    cancel_requested: bool = False
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -120,6 +128,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     run_number: int = 0
     turn: Turn | None = None
     queue: tuple[Waiting, ...] = ()
+    children: tuple[OpenChild, ...] = ()
+    child_runs: int = 0  # of all runs that there were, how many were child runs
     open_calls: tuple[OpenCall, ...] = ()
     asked: tuple[str, ...] = ()
     # Lifecycle history: the newest transitions, and how many there were.

@@ -16,6 +16,7 @@ from satchel.domain.clock import parse_rfc3339
 from satchel.domain.decisions.lifecycle import merge_patch
 from satchel.domain.event import CHAT_FORMAT, Event
 from satchel.domain.json_text import decode
+from satchel.domain.layer import with_patch, without_layer
 from satchel.domain.limits import WRITTEN_HERE, Limits
 from satchel.domain.memory import WorkingMemory, admit_memory, admit_patch, stored_memory
 from satchel.domain.message import Draft, admit_message
@@ -42,6 +43,7 @@ class Replay(ReplayedCalls, ReplayedRuns):
             "tool_call_finished": self.call_finished,
             "tool_call_recorded": self._call_recorded,
             "working_memory_changed": self._memory_changed,
+            "run_memory_changed": self._layer_changed,
             "metadata_changed": self._metadata_changed,
             "title_changed": self._title_changed,
             "run_added": self.run_added,
@@ -157,6 +159,19 @@ class Replay(ReplayedCalls, ReplayedRuns):
             self._memory = admit_patch(event.body, limits=self.limits).apply(self._memory)
         stored_memory(self._memory, limits=self.limits)
         self.touch("working_memory", event)
+        row = self.state.runs.get(event.run_id or "")
+        if row is not None and row.memory == "run":  # its layer is merged
+            self.put_run(event, without_layer(row))
+
+    def _layer_changed(self, event: Event) -> None:
+        """Of a run with a layer, or of a child run of it."""
+        self.run_at_work(event)
+        writer = self.state.runs.get(event.run_id or "")
+        row = writer if writer is None else self.state.runs.get(writer.parent_run_id or writer.run_id)
+        if row is None or row.memory != "run":
+            raise ValueError("changes the layer of a run that has none")
+        patch = admit_patch(event.body, limits=self.limits)
+        self.put_run(event, with_patch(row, patch, self._memory, version=event.version, limits=self.limits))
 
     def _metadata_changed(self, event: Event) -> None:
         if not event.body.lstrip().startswith(b"{"):

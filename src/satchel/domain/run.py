@@ -12,6 +12,7 @@ from satchel.domain.json_text import NO_JSON, decode
 
 RunStatus = Literal["READY", "RUNNING", "WAITING", "COMPLETED", "FAILED", "CANCELLED"]
 OnBusy = Literal["reject", "queue", "cancel"]
+MemoryOf = Literal["session", "run"]  # whose working memory a run writes to
 
 TERMINAL: frozenset[RunStatus] = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 LEGAL: dict[RunStatus, frozenset[RunStatus]] = {
@@ -48,7 +49,8 @@ class RunError(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A run as a store keeps it. ``input`` waits here until the run starts; then it is the message
-    ``input_seq``, and is joined when read."""
+    ``input_seq``, and is joined when read. ``layer``, ``layer_base`` and ``layer_version``: see domain.layer.
+    ``added_seq``: of a child run, the seq of the event that added it."""
 
     run_id: str
     number: int
@@ -66,10 +68,15 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     attempt: int = 0
     max_attempts: int = 1
     parent_run_id: str | None = None
-    memory: Literal["session", "run"] = "session"
+    memory: MemoryOf = "session"
+    layer_base: dict[str, str] = {}
+    layer_version: int = 0
+    added_seq: int = 0
     input_seq: int | None = None
     input_format: str | None = None
     cancel_requested: bool = False
+    layer: msgspec.Raw = NO_JSON
+    not_merged: msgspec.Raw = NO_JSON
     metadata: msgspec.Raw = NO_JSON
     input: msgspec.Raw = NO_JSON
     input_metadata: msgspec.Raw = NO_JSON
@@ -83,7 +90,13 @@ def stored_run(row: RunRow) -> RunRow:
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. ``input`` is the body of the message that it answers, or None."""
+    """One run. ``input`` is the body of the message that it answers, or None.
+
+    ``memory`` is ``run`` for a run with a layer of working memory of its own. ``working_memory`` is that layer while it is
+    not merged, as one patch; ``not_merged`` is what stayed behind when the run completed: ``reason`` (``changed``:
+    somebody else changed these fields meanwhile; ``limit``: the memory would be too large) and the ``patch`` that would
+    apply it. Both are empty in all other runs.
+    """
 
     run_id: str
     number: int
@@ -106,6 +119,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     input_seq: int | None
     cancel_requested: bool
     metadata: dict[str, Any]
+    memory: MemoryOf = "session"
+    working_memory: dict[str, Any] = {}
+    not_merged: dict[str, Any] = {}
     replayed: bool = False
 
     @property
@@ -131,7 +147,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.ended - self.started) // 1000
 
     def to_dict(self) -> dict[str, Any]:
-        return {
+        shown = {
             "run_id": self.run_id,
             "number": self.number,
             "session_id": self.session_id,
@@ -159,10 +175,18 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             "cancel_requested": self.cancel_requested,
             "metadata": self.metadata,
         }
+        if self.memory != "session":
+            shown["memory"] = self.memory
+        if self.working_memory:
+            shown["working_memory"] = self.working_memory
+        if self.not_merged:
+            shown["not_merged"] = self.not_merged
+        return shown
 
     @classmethod
     def from_row(cls, row: RunRow, *, session_id: str, version: int | None = None, replayed: bool = False) -> Run:
         raw_input, raw_metadata = bytes(row.input), bytes(row.metadata)
+        layer, not_merged = bytes(row.layer), bytes(row.not_merged)
         return cls(
             run_id=row.run_id,
             number=row.number,
@@ -185,6 +209,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             input_seq=row.input_seq,
             cancel_requested=row.cancel_requested,
             metadata=decode(raw_metadata) if raw_metadata else {},
+            memory=row.memory,
+            working_memory=decode(layer) if layer else {},
+            not_merged=decode(not_merged) if not_merged else {},
             replayed=replayed,
         )
 

@@ -31,7 +31,8 @@ class Want(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a decision needs to see beside the record.
 
     ``arguments_hashes``: the newest call with equal arguments. ``open_work``: the open runs and calls; they are given as well
-    when the record says that something is overdue.
+    when the record says that something is overdue. ``layer``: the run that has the turn and the working memory, if that
+    run has a layer over it.
     """
 
     keys: tuple[bytes, ...] = ()
@@ -42,6 +43,10 @@ class Want(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     open_work: bool = False
     working_memory: bool = False
     metadata: bool = False
+    layer: bool = False
+
+    def layered(self, record: SessionRecord) -> bool:
+        return self.layer and record.turn is not None and record.turn.has_layer
 
 
 NOTHING = Want()
@@ -58,6 +63,7 @@ def merge_wants(together: Sequence[Want]) -> Want:
         open_work=any(want.open_work for want in together),
         working_memory=any(want.working_memory for want in together),
         metadata=any(want.metadata for want in together),
+        layer=any(want.layer for want in together),
     )
 
 

@@ -12,6 +12,7 @@ from satchel.domain.page import Page
 from satchel.follow import follow
 from satchel.sessions.pages import read_events
 from satchel.sessions.reading import SessionReading
+from satchel.sessions.run_view import read_for_run
 from satchel.store import EventPage, Snapshot
 
 
@@ -70,12 +71,16 @@ class SessionLog(SessionReading):
         async for event in follow(self._access.store, ref, read, after=after, run_id=run_id):
             yield event
 
-    async def context(self, session_id: str, *, max_tokens: int = 8000, run_number: int | None = None) -> Context:
+    async def context(
+        self, session_id: str, *, max_tokens: int = 8000, run_number: int | None = None, run_id: str | None = None
+    ) -> Context:
         """What a model should see, in at most ``max_tokens``: the instructions at the beginning, session state as data, then
         the newest messages that fit, pairs of call and result whole. ``messages`` go straight into a chat API.
 
-        Messages that nobody will answer any more (their run was cancelled before it began) are left out; with
-        ``run_number`` also what belongs to later runs.
+        Messages that nobody will answer any more (their run was cancelled before it began) are left out, and what child runs
+        said; with ``run_number`` also what belongs to later runs. With ``run_id`` it is what that run sees: nothing of later
+        runs, and the working memory under the run's own layer; a child run sees its own messages behind the instructions
+        and the session state, and nothing else of the conversation. Raises RunNotFound.
         """
         checked_whole(max_tokens, field="max_tokens", least=1)
         if run_number is not None:
@@ -85,5 +90,16 @@ class SessionLog(SessionReading):
         async def fetch() -> Snapshot:
             return await self._access.store.snapshot(ref, metadata=False, tool_calls=DIGEST_CALLS, runs=DIGEST_RUNS)
 
-        page, _ = await self._access.read(ref, fetch)
-        return await build_context(self._access.store, ref, page, max_tokens=max_tokens, run_number=run_number)
+        if run_id is None:
+            page, _ = await self._access.read(ref, fetch)
+            return await build_context(self._access.store, ref, page, max_tokens=max_tokens, run_number=run_number)
+        page, _, run = await read_for_run(self._access, ref, run_id, fetch)
+        return await build_context(
+            self._access.store,
+            ref,
+            page,
+            max_tokens=max_tokens,
+            run_number=run.row.number,
+            reader=run.row,
+            layer=run.layer,
+        )

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from satchel.domain.run import OnBusy
+from satchel.domain.run import MemoryOf, OnBusy
 from satchel.errors import RunFenced
 from satchel.runs import LEASE
 from satchel.sessions.lifecycle import SessionLifecycle
@@ -39,6 +39,7 @@ class SessionManager(
         input: Mapping[str, Any] | str | bytes | None = None,
         agent: str = "",
         on_busy: OnBusy = "queue",
+        memory: MemoryOf = "session",
         metadata: Mapping[str, Any] | None = None,
         lease: float = LEASE,
         idempotency_key: str | None = None,
@@ -56,6 +57,7 @@ class SessionManager(
                 input=input,
                 agent=agent,
                 on_busy=on_busy,
+                memory=memory,
                 metadata=metadata,
                 start=True,
                 lease=lease,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from satchel.domain.clock import SECOND
-from satchel.domain.run import Attempt, OnBusy, Run
+from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run
 from satchel.errors import SatchelError
 from satchel.runs import LEASE
 from satchel.sessions.reading import SessionReading
@@ -29,6 +29,7 @@ class SessionTurns(SessionReading):
         input: Mapping[str, Any] | str | bytes | None = None,
         on_busy: OnBusy = "reject",
         max_attempts: int = 1,
+        memory: MemoryOf = "session",
         metadata: Mapping[str, Any] | None = None,
         start: bool = False,
         lease: float = LEASE,
@@ -43,6 +44,7 @@ class SessionTurns(SessionReading):
             input=input,
             on_busy=on_busy,
             max_attempts=max_attempts,
+            memory=memory,
             metadata=metadata,
             start=start,
             lease=lease,

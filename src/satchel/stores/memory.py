@@ -111,7 +111,11 @@ class MemoryStore(Store):
             run_ids.extend(waiting.run_id for waiting in record.queue)
             if record.turn is not None:
                 run_ids.append(record.turn.run_id)
+            run_ids.extend(child.run_id for child in record.children)
             call_seqs.extend(call.seq for call in record.open_calls)
+        layered = want.layered(record)
+        if layered and record.turn is not None:
+            run_ids.append(record.turn.run_id)
         return SessionState(
             record,
             keys={key: kept.keys[key] for key in want.keys if key in kept.keys},
@@ -119,7 +123,7 @@ class MemoryStore(Store):
             calls={seq: _with_bodies(kept, kept.calls[seq]) for seq in call_seqs if seq in kept.calls},
             same_calls={h: kept.newest_call[h] for h in want.arguments_hashes if h in kept.newest_call},
             events=_events_of(kept, want.event_seqs),
-            working_memory=kept.working_memory if want.working_memory else b"",
+            working_memory=kept.working_memory if want.working_memory or layered else b"",
             metadata=kept.metadata if want.metadata else b"",
         )
 
@@ -269,6 +273,7 @@ class MemoryStore(Store):
         ref: SessionRef,
         *,
         run_id: str | None = None,
+        parent_run_id: str | None = None,
         status: RunStatus | None = None,
         after_number: int = 0,
         before_number: int | None = None,
@@ -286,6 +291,7 @@ class MemoryStore(Store):
             if row.number > after_number
             and (before_number is None or row.number < before_number)
             and (run_id is None or row.run_id == run_id)
+            and (parent_run_id is None or row.parent_run_id == parent_run_id)
             and (status is None or row.status == status)
         ]
         page = tuple(_with_input(kept, row) for row in _page(found, limit, newest_first=newest_first))

@@ -7,7 +7,7 @@ from typing import Any
 
 from satchel.domain.page import Page
 from satchel.domain.principal import Principal
-from satchel.domain.run import Attempt, OnBusy, Run, RunStatus
+from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run, RunStatus
 from satchel.runs import LEASE
 from satchel.runs import RunManager as AsyncRunManager
 from satchel.sync.opening import OpenStore, async_side, loop_of
@@ -37,6 +37,7 @@ class RunManager:
         input: Mapping[str, Any] | str | bytes | None = None,
         on_busy: OnBusy = "reject",
         max_attempts: int = 1,
+        memory: MemoryOf = "session",
         metadata: Mapping[str, Any] | None = None,
         start: bool = False,
         lease: float = LEASE,
@@ -52,6 +53,10 @@ class RunManager:
         caller then executes the run itself, under a lease of ``lease`` seconds that it renews (``renew_run``; while it waits
         for the turn, ``keep_waiting``).
 
+        ``memory="run"`` gives the run a layer of its own over the session's working memory: what it writes there is seen by
+        itself alone, and goes into the session's memory when the run completes (see ``Run``). Every attempt begins with an
+        empty layer.
+
         Raises SessionNotFound, NotAllowed, SessionClosed, SessionExpired, RunActive, QueueFull, InvalidInput.
         """
         return self._loop.call(
@@ -62,9 +67,42 @@ class RunManager:
                 input=input,
                 on_busy=on_busy,
                 max_attempts=max_attempts,
+                memory=memory,
                 metadata=metadata,
                 start=start,
                 lease=lease,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def add_child_run(
+        self,
+        session_id: str,
+        parent: Attempt,
+        *,
+        goal: str = "",
+        agent: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """A part of a run, told and counted apart: RUNNING at once, under the attempt and lease of ``parent``. Its own writes
+        carry ``Attempt(child.run_id, 1)``.
+
+        It has no turn, input, question or lease, and no child runs. ``complete_run``, ``fail_run`` or
+        ``end_cancelled_run`` ends it; what is still open when the parent's attempt ends is CANCELLED with the stop reason
+        ``parent_ended`` (FAILED with ``worker_lost``, when that is how the parent was lost). At most 32 are open.
+
+        Raises RunFenced (``parent`` holds its run no longer), RunNested (``parent`` is a child run), LimitExceeded.
+        """
+        return self._loop.call(
+            self._async.add_child_run(
+                session_id,
+                parent,
+                goal=goal,
+                agent=agent,
+                metadata=metadata,
                 expected_version=expected_version,
                 idempotency_key=idempotency_key,
             )
@@ -79,13 +117,16 @@ class RunManager:
         session_id: str,
         *,
         run_id: str | None = None,
+        parent_run_id: str | None = None,
         status: RunStatus | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Run]:
-        """Newest first."""
+        """Newest first; with ``parent_run_id`` the child runs of one run."""
         return self._loop.call(
-            self._async.list_runs(session_id, run_id=run_id, status=status, limit=limit, cursor=cursor)
+            self._async.list_runs(
+                session_id, run_id=run_id, parent_run_id=parent_run_id, status=status, limit=limit, cursor=cursor
+            )
         )
 
     def start_run(
@@ -108,7 +149,8 @@ class RunManager:
         )
 
     def renew_run(self, session_id: str, attempt: Attempt) -> bool:
-        """Move the lease on. True: somebody asked the run to stop. Raises RunFenced when it is lost."""
+        """Move the lease on. True: somebody asked the run to stop. Raises RunFenced when it is lost, and for a child run: it
+        lives under its parent's lease."""
         return self._loop.call(self._async.renew_run(session_id, attempt))
 
     def keep_waiting(self, session_id: str, run_id: str) -> Run:

@@ -16,7 +16,7 @@ from satchel.domain.page import Page
 from satchel.domain.policy import Policy
 from satchel.domain.principal import Principal
 from satchel.domain.record import SessionStatus
-from satchel.domain.run import Attempt, OnBusy, Run
+from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run
 from satchel.domain.session import Session
 from satchel.domain.tool_call import ToolCall
 from satchel.runs import LEASE
@@ -421,8 +421,9 @@ class SessionManager:
             )
         )
 
-    def get_working_memory(self, session_id: str) -> WorkingMemory:
-        return self._loop.call(self._async.get_working_memory(session_id))
+    def get_working_memory(self, session_id: str, *, run_id: str | None = None) -> WorkingMemory:
+        """The session's memory; with ``run_id`` as that run sees it, under its own layer if it has one. Raises RunNotFound."""
+        return self._loop.call(self._async.get_working_memory(session_id, run_id=run_id))
 
     def update_working_memory(
         self,
@@ -438,6 +439,10 @@ class SessionManager:
         ``append`` and ``remove`` act on the memory as it is at the commit. ``set`` and ``clear`` need ``expected_version``
         (VersionRequired), or come from the run that has the turn. It holds if the memory has not changed since: messages
         do not matter to it. Raises VersionConflict, LimitExceeded (the memory would be over 64 KiB).
+
+        The patch of an ``attempt`` whose run has a layer of its own (``add_run(memory="run")``) goes into that layer, which is
+        bounded like the memory; the answer is the memory as the run sees it. A child run writes where its parent does; as it
+        has no turn, its ``set`` and ``clear`` need ``expected_version``.
         """
         return self._loop.call(
             self._async.update_working_memory(
@@ -471,6 +476,7 @@ class SessionManager:
         input: Mapping[str, Any] | str | bytes | None = None,
         on_busy: OnBusy = "reject",
         max_attempts: int = 1,
+        memory: MemoryOf = "session",
         metadata: Mapping[str, Any] | None = None,
         start: bool = False,
         lease: float = LEASE,
@@ -486,6 +492,7 @@ class SessionManager:
                 input=input,
                 on_busy=on_busy,
                 max_attempts=max_attempts,
+                memory=memory,
                 metadata=metadata,
                 start=start,
                 lease=lease,
@@ -526,14 +533,20 @@ class SessionManager:
         SessionDeleted when the session is deleted."""
         return Iteration(self._loop, self._async.follow(session_id, after=after, run_id=run_id))
 
-    def context(self, session_id: str, *, max_tokens: int = 8000, run_number: int | None = None) -> Context:
+    def context(
+        self, session_id: str, *, max_tokens: int = 8000, run_number: int | None = None, run_id: str | None = None
+    ) -> Context:
         """What a model should see, in at most ``max_tokens``: the instructions at the beginning, session state as data, then
         the newest messages that fit, pairs of call and result whole. ``messages`` go straight into a chat API.
 
-        Messages that nobody will answer any more (their run was cancelled before it began) are left out; with
-        ``run_number`` also what belongs to later runs.
+        Messages that nobody will answer any more (their run was cancelled before it began) are left out, and what child runs
+        said; with ``run_number`` also what belongs to later runs. With ``run_id`` it is what that run sees: nothing of later
+        runs, and the working memory under the run's own layer; a child run sees its own messages behind the instructions
+        and the session state, and nothing else of the conversation. Raises RunNotFound.
         """
-        return self._loop.call(self._async.context(session_id, max_tokens=max_tokens, run_number=run_number))
+        return self._loop.call(
+            self._async.context(session_id, max_tokens=max_tokens, run_number=run_number, run_id=run_id)
+        )
 
     def fork_session(
         self,
@@ -590,6 +603,7 @@ class SessionManager:
         input: Mapping[str, Any] | str | bytes | None = None,
         agent: str = "",
         on_busy: OnBusy = "queue",
+        memory: MemoryOf = "session",
         metadata: Mapping[str, Any] | None = None,
         lease: float = LEASE,
         idempotency_key: str | None = None,
@@ -608,6 +622,7 @@ class SessionManager:
                 input=input,
                 agent=agent,
                 on_busy=on_busy,
+                memory=memory,
                 metadata=metadata,
                 lease=lease,
                 idempotency_key=idempotency_key,

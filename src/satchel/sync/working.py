@@ -49,11 +49,17 @@ class RunContext:
         return self._loop.call(self._async.session())
 
     def working_memory(self) -> WorkingMemory:
+        """The session's memory, under the run's own layer if it was added with ``memory="run"``."""
         return self._loop.call(self._async.working_memory())
 
-    def update_working_memory(self, patch: Mapping[str, Any], *, idempotency_key: str | None = None) -> WorkingMemory:
-        """See SessionManager.update_working_memory; ``set`` and ``clear`` need no version here."""
-        return self._loop.call(self._async.update_working_memory(patch, idempotency_key=idempotency_key))
+    def update_working_memory(
+        self, patch: Mapping[str, Any], *, expected_version: int | None = None, idempotency_key: str | None = None
+    ) -> WorkingMemory:
+        """See SessionManager.update_working_memory; ``set`` and ``clear`` need no version here, but in a child run. The patch
+        of a run with a layer of its own goes into that layer."""
+        return self._loop.call(
+            self._async.update_working_memory(patch, expected_version=expected_version, idempotency_key=idempotency_key)
+        )
 
     def context(self, *, max_tokens: int = 8000) -> Context:
         return self._loop.call(self._async.context(max_tokens=max_tokens))
@@ -102,6 +108,21 @@ class RunContext:
                 duration_ms=duration_ms,
                 error=error,
             )
+        )
+
+    def child(
+        self, goal: str, *, agent: str = "", metadata: Mapping[str, Any] | None = None
+    ) -> AbstractContextManager[RunContext]:
+        """``with ctx.child("read the logs") as child: …``: a part of the run, told and counted apart.
+
+        The block has a RunContext of its own; leaving it completes the child run, cancels it if it was asked to stop or the
+        block was cancelled, and fails it if the block raises. It lives under its parent's lease and ends with it at the
+        latest; it has no child runs. Several may be open at once, at most 32 (LimitExceeded).
+        """
+        return Held(
+            self._loop,
+            self._async.child(goal, agent=agent, metadata=metadata),
+            lambda running: RunContext(running, self._loop),
         )
 
     def stop(self, reason: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from satchel.domain.clock import SECOND
 from satchel.domain.idempotency import Answer, IdempotencyRecord
 from satchel.domain.ids import SessionRef
-from satchel.domain.record import Lease, OpenCall, Turn, Waiting
+from satchel.domain.record import Lease, OpenCall, OpenChild, Turn, Waiting
 from satchel.domain.run import RunError, Usage
 from satchel.domain.state import SessionState, Want
 from satchel.errors import StoreMisused
@@ -260,19 +260,44 @@ class StoreWritingSuite(StoreSuite):
                 lease=Lease(each=30, until=clock.lease_now + 30 * SECOND, clock=clock.lease_clock),
             ),
             queue=(Waiting(run_id="run_2"),),
+            children=(OpenChild(run_id="run_4"),),
             open_calls=(OpenCall(seq=1, run_id="run_1"), OpenCall(seq=3)),
             lease_until=clock.lease_now + 30 * SECOND,
             lease_clock=clock.lease_clock,
         )
         started = tuple(event(seq, kind="tool_call_started", body=b"{}") for seq in (1, 2, 3))
         calls = (call(1), call(2, status="unknown", end_time=START), call(3))
-        await put(store, record=busy, events=started, calls=calls, runs=(run(1), run(2), run(3)))
+        await put(store, record=busy, events=started, calls=calls, runs=tuple(run(n) for n in (1, 2, 3, 4)))
         assert (await state_of(store)).runs == {}
         wanted = await state_of(store, open_work=True)
-        assert (set(wanted.runs), set(wanted.calls)) == ({"run_1", "run_2"}, {1, 3})
+        assert (set(wanted.runs), set(wanted.calls)) == ({"run_1", "run_2", "run_4"}, {1, 3})
         clock.pass_lease_time(30)
         overdue = await state_of(store)
-        assert (set(overdue.runs), set(overdue.calls)) == ({"run_1", "run_2"}, {1, 3})
+        assert (set(overdue.runs), set(overdue.calls)) == ({"run_1", "run_2", "run_4"}, {1, 3})
+
+    async def test_a_layer_is_loaded_with_the_memory_below_it_when_there_is_one(self, store: Store) -> None:
+        memory = b'{"goal":"x"}'
+        layer = run(
+            1, memory="run", layer=msgspec.Raw(b'{"set":{"goal":"y"}}'), layer_base={"goal": "m"}, layer_version=2
+        )
+        turn = Turn(run_id="run_1", status="RUNNING", attempt=1, has_layer=True)
+        await put(store, record=record(turn=turn), runs=(layer,), working_memory=memory)
+        bare = await state_of(store)
+        assert (bare.runs, bare.working_memory) == ({}, b"")
+        state = await state_of(store, layer=True)
+        assert (state.runs, state.working_memory) == ({"run_1": layer}, memory)
+        plain = record(revision=8, turn=Turn(run_id="run_1", status="RUNNING", attempt=1))
+        await put(store, base=7, record=plain)
+        state = await state_of(store, layer=True)
+        assert (state.runs, state.working_memory) == ({}, b"")
+
+    async def test_runs_are_read_by_their_parent(self, store: Store) -> None:
+        await put(store, runs=(run(1), run(2, parent_run_id="run_1"), run(3), run(4, parent_run_id="run_1")))
+        page = await store.runs(REF, parent_run_id="run_1", limit=10)
+        assert [one.run_id for one in page.runs] == ["run_4", "run_2"]
+        page = await store.runs(REF, parent_run_id="run_1", after_number=2, newest_first=False, limit=10)
+        assert [one.run_id for one in page.runs] == ["run_4"]
+        assert (await store.runs(REF, run_id="run_3", parent_run_id="run_1", limit=10)).runs == ()
 
     async def test_rows_are_replaced_by_their_newer_selves(self, store: Store) -> None:
         started = event(1, kind="tool_call_started", body=b'{"tool":"t","arguments":1.50}')

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from satchel.testing.children import ChildSuite
 from satchel.testing.context import ContextSuite
 from satchel.testing.expiry import ExpirySuite
 from satchel.testing.follow import FollowSuite
 from satchel.testing.idempotency import IdempotencySuite
 from satchel.testing.isolation import IsolationSuite
+from satchel.testing.layers import LayerSuite
 from satchel.testing.leases import LeaseSuite
 from satchel.testing.lifecycle import LifecycleSuite
 from satchel.testing.listing import ListingSuite
@@ -34,6 +36,8 @@ SUITES: tuple[type[StoreSuite], ...] = (
     ToolCallSuite,
     RunSuite,
     LeaseSuite,
+    LayerSuite,
+    ChildSuite,
     IdempotencySuite,
     OwnershipSuite,
     ListingSuite,

@@ -121,6 +121,7 @@ class StoreWrapper(Store):
         ref: SessionRef,
         *,
         run_id: str | None = None,
+        parent_run_id: str | None = None,
         status: RunStatus | None = None,
         after_number: int = 0,
         before_number: int | None = None,
@@ -130,6 +131,7 @@ class StoreWrapper(Store):
         return await self.inner.runs(
             ref,
             run_id=run_id,
+            parent_run_id=parent_run_id,
             status=status,
             after_number=after_number,
             before_number=before_number,

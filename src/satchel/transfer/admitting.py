@@ -44,7 +44,15 @@ _OF_USERS = frozenset({"message", "message_retracted", "title_changed", "metadat
 _REFERRING = frozenset({"message", "message_retracted", "tool_call_finished"})
 _IN_A_RUN = frozenset(
     {"message", "message_retracted", "tool_call_started", "tool_call_finished", "tool_call_recorded"}
-    | {"working_memory_changed", "run_added", "run_started", "run_step", "run_returned", "run_cancel_requested"}
+    | {
+        "working_memory_changed",
+        "run_memory_changed",
+        "run_added",
+        "run_started",
+        "run_step",
+        "run_returned",
+        "run_cancel_requested",
+    }
     | {"run_ended"}
 )
 _RUN_ID = re.compile(r"run_[a-z2-7]{24}")
@@ -232,6 +240,7 @@ def _ended_call(body: CallFinished | CallRecorded, admission: Admission, place: 
 def _added(body: RunAdded, admission: Admission, place: str) -> None:
     admission.text(body.goal, f"{place}.goal")
     admission.id(body.agent or None, f"{place}.agent")
+    admission.id(body.parent_run_id, f"{place}.parent_run_id")
     admission.metadata(body.metadata, f"{place}.metadata")
 
 

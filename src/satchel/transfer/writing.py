@@ -102,7 +102,9 @@ class Writer:
 
 
 def hidden(replay: Replay, clock: Clock) -> SessionRecord:
-    return msgspec.structs.replace(replay.state.existing, hidden=True, sweep_at=clock.now + DAY, turn=None, queue=())
+    return msgspec.structs.replace(
+        replay.state.existing, hidden=True, sweep_at=clock.now + DAY, turn=None, queue=(), children=()
+    )
 
 
 def shown(replay: Replay, clock: Clock) -> SessionRecord:
@@ -143,7 +145,7 @@ def close(replay: Replay, clock: Clock, *, waiting: Mapping[str, bytes], title: 
     edit = Edit(state, clock, OPERATOR)
     error = RunError(code=MOVED, message="the session was copied while this run was open")
     record = state.existing
-    run_ids = [one.run_id for one in record.queue]
+    run_ids = [child.run_id for child in record.children] + [waiting.run_id for waiting in record.queue]
     if record.turn is not None:
         run_ids.append(record.turn.run_id)
     for run_id in run_ids:

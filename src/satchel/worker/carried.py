@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -27,7 +27,10 @@ class CarriedContext:
     While the store is away its calls wait, as long as the run is not lost.
     """
 
-    def __init__(self, running: RunInProgress, *, is_over: Callable[[], bool]) -> None:
+    def __init__(
+        self, running: RunInProgress, *, is_over: Callable[[], bool], parent: CarriedContext | None = None
+    ) -> None:
+        self._parent = parent
         self._running = running
         self._home = asyncio.get_running_loop()
         self._is_over = is_over
@@ -39,7 +42,7 @@ class CarriedContext:
 
     @property
     def is_released(self) -> bool:
-        return self._released
+        return self._released or (self._parent is not None and self._parent.is_released)
 
     @property
     def session_id(self) -> str:
@@ -70,9 +73,13 @@ class CarriedContext:
         return await self._read(lambda: self._running.context(max_tokens=max_tokens))
 
     async def update_working_memory(
-        self, patch: Mapping[str, Any], *, idempotency_key: str | None = None
+        self, patch: Mapping[str, Any], *, expected_version: int | None = None, idempotency_key: str | None = None
     ) -> WorkingMemory:
-        return await self.carry(lambda: self._running.update_working_memory(patch, idempotency_key=idempotency_key))
+        return await self.carry(
+            lambda: self._running.update_working_memory(
+                patch, expected_version=expected_version, idempotency_key=idempotency_key
+            )
+        )
 
     async def append_message(
         self,
@@ -92,6 +99,21 @@ class CarriedContext:
         self, tool: str, arguments: object = None, *, tool_call_id: str | None = None
     ) -> AbstractAsyncContextManager[ToolUse]:
         return CarriedBlock(self, self._running.tool(tool, arguments, tool_call_id=tool_call_id))
+
+    def child(
+        self, goal: str, *, agent: str = "", metadata: Mapping[str, Any] | None = None
+    ) -> AbstractAsyncContextManager[CarriedContext]:
+        return CarriedBlock(self, self._child(goal, agent, metadata))
+
+    @asynccontextmanager
+    async def _child(self, goal: str, agent: str, metadata: Mapping[str, Any] | None) -> AsyncIterator[CarriedContext]:
+        """On the worker's loop. Released with its block, and with its parent."""
+        async with self._running.child(goal, agent=agent, metadata=metadata) as running:
+            child = CarriedContext(running, is_over=self._is_over, parent=self)
+            try:
+                yield child
+            finally:
+                child.release()
 
     async def step(
         self,
@@ -119,7 +141,7 @@ class CarriedContext:
 
     async def carry(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do ``work`` on the worker's loop. A caller that is cancelled cancels it."""
-        if self._released:
+        if self.is_released:
             raise self._fenced()
         working = _awaited(work)
         try:

@@ -197,6 +197,7 @@ class Holding:
                 self._tell("lost", self._grace)
                 return
             after = record.last_seq
+            self._ctx.notice_children(record)
             if record.turn is not None and record.turn.cancel_requested:
                 self._tell_cancelled()
                 return

@@ -121,8 +121,8 @@ def check_active(record: SessionRecord) -> None:
         raise SessionDeleted(record.session_id)
 
 
-def holds(record: SessionRecord, attempt: Attempt) -> bool:
-    """Whether this attempt still has the run: it is RUNNING, under this very attempt."""
+def has_turn(record: SessionRecord, attempt: Attempt) -> bool:
+    """Whether this attempt's run has the turn and is RUNNING, under this very attempt."""
     turn = record.turn
     return (
         turn is not None
@@ -130,6 +130,14 @@ def holds(record: SessionRecord, attempt: Attempt) -> bool:
         and turn.attempt == attempt.attempt
         and turn.status == "RUNNING"
     )
+
+
+def holds(record: SessionRecord, attempt: Attempt) -> bool:
+    """Whether this attempt still has its run: the one with the turn, or an open child of it. (Children end in the commit
+    that ends their parent's attempt.)"""
+    if has_turn(record, attempt):
+        return True
+    return attempt.attempt == 1 and any(child.run_id == attempt.run_id for child in record.children)
 
 
 def check_attempt(record: SessionRecord, attempt: Attempt) -> None:

@@ -12,14 +12,15 @@ from satchel.domain.edit import Edit, new_lease, with_entries
 from satchel.domain.event import CHAT_FORMAT
 from satchel.domain.idempotency import Answer
 from satchel.domain.json_text import NO_JSON, raw_json
+from satchel.domain.layer import merge_layer
 from satchel.domain.limits import Limits
 from satchel.domain.message import Draft
-from satchel.domain.record import SessionRecord, Turn, Waiting
+from satchel.domain.record import OpenChild, SessionRecord, Turn, Waiting
 from satchel.domain.rights import Right, require
-from satchel.domain.run import LEGAL, TERMINAL, OnBusy, Run, RunError, RunRow, RunStatus, Usage
+from satchel.domain.run import LEGAL, TERMINAL, MemoryOf, OnBusy, Run, RunError, RunRow, RunStatus, Usage
 from satchel.domain.state import Clock, Effect, SessionState, Unchanged, Want
 from satchel.domain.tool_call import ToolCallStatus
-from satchel.errors import IllegalTransition, QueueFull, RunActive, RunNotFound
+from satchel.errors import IllegalTransition, QueueFull, RunActive, RunFenced, RunNotFound
 
 _encode = msgspec.json.Encoder().encode
 
@@ -69,6 +70,7 @@ class AddRun(RunDecision, frozen=True, kw_only=True):
     max_attempts: int = 1
     start: bool = False
     lease: int = 0
+    memory: MemoryOf = "session"
 
     action: ClassVar[str] = "add runs"
 
@@ -99,6 +101,8 @@ class AddRun(RunDecision, frozen=True, kw_only=True):
             body["agent"] = self.agent
         if self.max_attempts != 1:
             body["max_attempts"] = self.max_attempts
+        if self.memory != "session":
+            body["memory"] = self.memory
         if self.metadata is not None:
             body["metadata"] = msgspec.Raw(self.metadata)
         if record.turn is not None and self.on_busy == "cancel":
@@ -150,6 +154,7 @@ class AddRun(RunDecision, frozen=True, kw_only=True):
             goal=self.goal,
             agent=self.agent,
             max_attempts=self.max_attempts,
+            memory=self.memory,
             metadata=raw_json(self.metadata),
             input=NO_JSON if message is None else raw_json(message.body),
             input_format=None if message is None or message.format == CHAT_FORMAT else message.format,
@@ -168,7 +173,15 @@ def stop(edit: Edit, row: RunRow, *, stop_reason: str) -> RunRow:
     turn: Turn | None = edit.get("turn")
     if turn is not None and turn.run_id == row.run_id:
         edit.fields["turn"] = msgspec.structs.replace(turn, cancel_requested=True)
+    else:
+        edit.fields["children"] = asked_to_stop(edit.get("children"), row.run_id)
     return row
+
+
+def asked_to_stop(children: tuple[OpenChild, ...], run_id: str) -> tuple[OpenChild, ...]:
+    return tuple(
+        msgspec.structs.replace(child, cancel_requested=True) if child.run_id == run_id else child for child in children
+    )
 
 
 class StartRun(RunDecision, frozen=True, kw_only=True):
@@ -201,6 +214,13 @@ class RenewRun(Decision[bool], frozen=True, kw_only=True):
         record = state.existing
         turn = record.turn
         assert turn is not None  # the attempt was checked
+        assert self.attempt is not None  # a renewal has one
+        if turn.run_id != self.attempt.run_id:
+            raise RunFenced(
+                run_id=self.attempt.run_id,
+                attempt=self.attempt.attempt,
+                reason="a child run lives under its parent's lease and has none of its own",
+            )
         assert turn.lease is not None  # a RUNNING run has one
         renewed = msgspec.structs.replace(turn, lease=new_lease(clock, turn.lease.each))
         return renewal(record, clock, turn=renewed)
@@ -266,12 +286,13 @@ class EndRun(RunDecision, frozen=True, kw_only=True):
     status: RunStatus
     stop_reason: str
     error: RunError | None = None
+    limits: Limits
 
     right: ClassVar[Right] = "work"
     action: ClassVar[str] = "end runs"
 
     def want(self) -> Want:
-        return msgspec.structs.replace(RunDecision.want(self), open_work=True)
+        return msgspec.structs.replace(RunDecision.want(self), open_work=True, layer=self.status == "COMPLETED")
 
     def effect(self, state: SessionState, clock: Clock) -> Effect:
         row = self.row(state)
@@ -279,6 +300,8 @@ class EndRun(RunDecision, frozen=True, kw_only=True):
             raise self.refuse(row, self.status)
         edit = Edit(state, clock, self.principal.actor)
         calls: ToolCallStatus = "cancelled" if self.status == "CANCELLED" else "unknown"
+        if self.status == "COMPLETED":
+            row = merge_layer(edit, row, limits=self.limits)
         row = edit.end_run(row, self.status, stop_reason=self.stop_reason, error=self.error, calls=calls)
         return edit.finish(run_answer(edit, row))
 
@@ -288,8 +311,13 @@ def let_go(edit: Edit, row: RunRow, *, reason: str, message: str) -> RunRow:
     else it ends as worker_lost with ``message``."""
     if row.cancel_requested:
         return edit.end_run(row, "CANCELLED", stop_reason="cancelled", calls="unknown")
-    if row.attempt >= row.max_attempts:
-        error = RunError(code="worker_lost", message=message)
+    is_last = row.attempt >= row.max_attempts
+    error = RunError(code="worker_lost", message=message)
+    if is_last or reason == "worker_lost":  # whoever executed the run executed its child runs
+        edit.end_children(status="FAILED", stop_reason="worker_lost", error=error)
+    else:
+        edit.end_children()
+    if is_last:
         return edit.end_run(row, "FAILED", stop_reason="worker_lost", error=error, calls="unknown")
     for call in edit.get("open_calls"):
         if call.run_id == row.run_id:
@@ -314,6 +342,8 @@ class HandBackRun(RunDecision, frozen=True, kw_only=True):
 
     def effect(self, state: SessionState, clock: Clock) -> Effect:
         row = self.row(state)
+        if row.parent_run_id is not None:
+            raise self.refuse(row, "READY")
         edit = Edit(state, clock, self.principal.actor)
         row = let_go(edit, row, reason="handed_back", message="the worker that executed this run was stopped")
         return edit.finish(run_answer(edit, row))

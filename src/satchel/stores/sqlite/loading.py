@@ -76,7 +76,7 @@ def _state(
     else:
         _add_keys(connection, ref, keys, state)
     if want is not NOTHING:
-        _add_wanted(connection, ref, want, state)
+        _add_wanted(connection, ref, want, record, state)
     if want.open_work or is_overdue(record, clock):
         _add_open_work(connection, ref, record, state)
     return state
@@ -92,7 +92,9 @@ def _add_keys(connection: sqlite3.Connection, ref: SessionRef, keys: Sequence[by
             state.keys[key] = idempotency_of(ref, key, row)
 
 
-def _add_wanted(connection: sqlite3.Connection, ref: SessionRef, want: Want, state: SessionState) -> None:
+def _add_wanted(
+    connection: sqlite3.Connection, ref: SessionRef, want: Want, record: SessionRecord, state: SessionState
+) -> None:
     for run_id in want.run_ids:
         _add_run(connection, ref, run_id, state.runs)
     for seq in want.call_seqs:
@@ -103,7 +105,10 @@ def _add_wanted(connection: sqlite3.Connection, ref: SessionRef, want: Want, sta
             state.same_calls[arguments_hash] = row[0]
     for seq in want.event_seqs:
         _add_event(connection, ref, seq, state.events)
-    if want.working_memory:
+    layered = want.layered(record)
+    if layered and record.turn is not None:
+        _add_run(connection, ref, record.turn.run_id, state.runs)
+    if want.working_memory or layered:
         state.working_memory = _sound(text_of(connection, "working_memory", ref), "the working memory", ref)
     if want.metadata:
         state.metadata = _sound(text_of(connection, "metadata", ref), "the metadata", ref)
@@ -114,6 +119,8 @@ def _add_open_work(connection: sqlite3.Connection, ref: SessionRef, record: Sess
         _add_run(connection, ref, waiting.run_id, state.runs)
     if record.turn is not None:
         _add_run(connection, ref, record.turn.run_id, state.runs)
+    for child in record.children:
+        _add_run(connection, ref, child.run_id, state.runs)
     for call in record.open_calls:
         _add_call(connection, ref, call.seq, state.calls)
 

@@ -109,14 +109,15 @@ SET
 
 -- name: put_run
 INSERT INTO runs (
-    tenant_id, session_id, run_id, number, status, input_seq, record, metadata, input, input_metadata
+    tenant_id, session_id, run_id, number, status, input_seq, record, metadata, input, input_metadata, parent_run_id
 ) VALUES (
-    ?1, ?2, ?3, ?4, ?5, ?6, CAST(?7 AS TEXT), CAST(?8 AS TEXT), CAST(?9 AS TEXT), CAST(?10 AS TEXT)
+    ?1, ?2, ?3, ?4, ?5, ?6, CAST(?7 AS TEXT), CAST(?8 AS TEXT), CAST(?9 AS TEXT), CAST(?10 AS TEXT), ?11
 )
 ON CONFLICT (tenant_id, session_id, run_id) DO UPDATE
 SET
     number = excluded.number, status = excluded.status, input_seq = excluded.input_seq, record = excluded.record,
-    metadata = excluded.metadata, input = excluded.input, input_metadata = excluded.input_metadata;
+    metadata = excluded.metadata, input = excluded.input, input_metadata = excluded.input_metadata,
+    parent_run_id = excluded.parent_run_id;
 
 -- name: put_working_memory
 INSERT INTO working_memory (tenant_id, session_id, body) VALUES (?1, ?2, CAST(?3 AS TEXT))
@@ -287,7 +288,7 @@ WHERE
 ORDER BY call.seq DESC
 LIMIT ?9;
 
--- Pages of runs: ?3 < number < ?4, of status ?5.
+-- Pages of runs: ?3 < number < ?4, of status ?5, children of ?7.
 -- name: runs_ascending
 SELECT
     run.run_id, run.number, run.status, run.input_seq, run.record, run.metadata, coalesce(said.body, run.input),
@@ -297,7 +298,7 @@ LEFT JOIN events AS said
     ON said.tenant_id = run.tenant_id AND said.session_id = run.session_id AND said.seq = run.input_seq
 WHERE
     run.tenant_id = ?1 AND run.session_id = ?2 AND run.number > ?3 AND run.number < ?4
-    AND (?5 IS NULL OR run.status = ?5)
+    AND (?5 IS NULL OR run.status = ?5) AND (?7 IS NULL OR run.parent_run_id = ?7)
 ORDER BY run.number
 LIMIT ?6;
 
@@ -310,7 +311,7 @@ LEFT JOIN events AS said
     ON said.tenant_id = run.tenant_id AND said.session_id = run.session_id AND said.seq = run.input_seq
 WHERE
     run.tenant_id = ?1 AND run.session_id = ?2 AND run.number > ?3 AND run.number < ?4
-    AND (?5 IS NULL OR run.status = ?5)
+    AND (?5 IS NULL OR run.status = ?5) AND (?7 IS NULL OR run.parent_run_id = ?7)
 ORDER BY run.number DESC
 LIMIT ?6;
 

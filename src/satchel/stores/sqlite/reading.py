@@ -39,7 +39,7 @@ def snapshot(
         newest_calls = (*ref, 0, END, None, None, None, None, tool_calls)
         called = connection.execute(SQL["tool_calls_descending"], newest_calls).fetchall()
     if runs > 0:
-        ran = connection.execute(SQL["runs_descending"], (*ref, 0, END, None, runs)).fetchall()
+        ran = connection.execute(SQL["runs_descending"], (*ref, 0, END, None, runs, None)).fetchall()
     return Snapshot(
         record=record,
         clock=clock,
@@ -115,6 +115,7 @@ def runs(
     ref: SessionRef,
     *,
     run_id: str | None,
+    parent_run_id: str | None,
     status: str | None,
     after_number: int,
     before_number: int | None,
@@ -127,12 +128,16 @@ def runs(
     after, before = _between(after_number, before_number)
     if run_id is None:
         order = "descending" if newest_first else "ascending"
-        bounds = (*ref, after, before, status, max(0, limit))
+        bounds = (*ref, after, before, status, max(0, limit), parent_run_id)
         rows = connection.execute(SQL[f"runs_{order}"], bounds).fetchall()
         return RunPage(record=record, clock=clock, runs=tuple(shown_run(ref, row) for row in rows))
     rows = connection.execute(SQL["run"], (*ref, run_id)).fetchall()
     found = [shown_run(ref, row) for row in rows[: max(0, limit)]]
-    kept = (run for run in found if after < run.number < before and status in (None, run.status))
+    kept = (
+        run
+        for run in found
+        if after < run.number < before and status in (None, run.status) and parent_run_id in (None, run.parent_run_id)
+    )
     return RunPage(record=record, clock=clock, runs=tuple(kept))
 
 

@@ -288,6 +288,7 @@ def run_row(ref: SessionRef, run: RunRow) -> Row:
         bytes(run.metadata) or None,
         None if run.input_seq is not None else bytes(run.input) or None,
         bytes(run.input_metadata) or None,
+        run.parent_run_id,
     )
 
 

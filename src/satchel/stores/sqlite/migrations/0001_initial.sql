@@ -103,6 +103,7 @@ CREATE TABLE runs (
     metadata       TEXT,
     input          TEXT,
     input_metadata TEXT,
+    parent_run_id  TEXT,
     PRIMARY KEY (tenant_id, session_id, run_id)
 ) STRICT, WITHOUT ROWID;
 

@@ -1,0 +1,62 @@
+"""A child run in progress: a block inside its parent's, which ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from satchel.errors import Conflict, IllegalTransition, NotFound, RunFenced, SessionNotActive, StoreError
+
+if TYPE_CHECKING:
+    from satchel.runs import RunManager
+    from satchel.working import RunInProgress
+
+
+@asynccontextmanager
+async def child_of(
+    parent: RunInProgress, runs: RunManager, goal: str, *, agent: str, metadata: Mapping[str, Any] | None
+) -> AsyncIterator[RunInProgress]:
+    """Add a child run, and end it with the block: COMPLETED; CANCELLED, if it was told to stop or the block was cancelled;
+    FAILED, if the block raises. Its parent's lease is its lease."""
+    adding = asyncio.ensure_future(
+        runs.add_child_run(parent.session_id, parent.attempt, goal=goal, agent=agent, metadata=metadata)
+    )
+    try:
+        run = await asyncio.shield(adding)
+    except asyncio.CancelledError:
+        with contextlib.suppress(Conflict, NotFound, StoreError):
+            left = parent.begin_child(await asyncio.shield(adding))
+            await _end_cancelled(runs, left)
+            parent.end_child(left)
+        raise
+    ctx = parent.begin_child(run)
+    try:
+        yield ctx
+    except asyncio.CancelledError:
+        await asyncio.shield(_end_cancelled(runs, ctx))
+        raise
+    except RunFenced:
+        await _end_cancelled(runs, ctx)  # whose write it was that was refused is not said
+        raise
+    except Exception as error:
+        from satchel.working import readable
+
+        with contextlib.suppress(Conflict, NotFound, StoreError):
+            await runs.fail_run(ctx.session_id, ctx.attempt, code="agent_error", message=readable(error))
+        raise
+    else:
+        with contextlib.suppress(SessionNotActive):  # closed in the block: that ended the run already
+            if ctx.is_cancelled:
+                await runs.end_cancelled_run(ctx.session_id, ctx.attempt)
+            else:
+                await runs.complete_run(ctx.session_id, ctx.attempt, stop_reason=ctx.stop_reason)
+    finally:
+        parent.end_child(ctx)
+
+
+async def _end_cancelled(runs: RunManager, ctx: RunInProgress) -> None:
+    with contextlib.suppress(RunFenced, IllegalTransition, SessionNotActive, NotFound, StoreError):
+        await runs.end_cancelled_run(ctx.session_id, ctx.attempt)
