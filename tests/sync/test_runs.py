@@ -123,3 +123,19 @@ def write_after_the_close(manager: SessionManager, session: Session) -> None:
         manager.close_session(session.session_id)
         manager.restore_session(session.session_id)
         run.append_message({"role": "assistant", "content": "too late"})
+
+
+def test_a_child_run_and_a_layer_from_blocking_code() -> None:
+    manager = SessionManager()
+    session_id = manager.create_session().session_id
+    with manager.run(session_id, goal="look", memory="run") as run:
+        with run.child("read the logs", agent="reader") as child:
+            assert isinstance(child, RunContext)
+            child.append_message({"role": "assistant", "content": "found it"})
+            child.update_working_memory({"append": {"completed": "read the logs"}})
+        assert "found it" not in str(run.context().messages)
+        assert run.working_memory().completed == ("read the logs",)
+        assert manager.get_working_memory(session_id).is_empty
+    parent, part = manager.get_session(session_id).runs
+    assert (part.status, part.parent_run_id, part.agent) == ("COMPLETED", parent.run_id, "reader")
+    assert manager.get_working_memory(session_id).completed == ("read the logs",)

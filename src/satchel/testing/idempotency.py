@@ -19,7 +19,7 @@ from satchel.errors import (
     SessionClosed,
     SessionDeleted,
 )
-from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, AGENT, BOB, Stage, refused, said, unchanged
+from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, AGENT, BOB, Stage, lasting, refused, said, unchanged
 from satchel.testing.suite import StoreSuite
 from satchel.testing.wrappers import RivalStore, UnknownStore
 
@@ -310,6 +310,13 @@ class IdempotencySuite(StoreSuite):
         await stage.sessions().append_message(sid, said("x"), idempotency_key="key-1")
         await stage.sessions().delete_session(sid)
         assert await stage.store.erase(SessionRef("acme", sid), 100) == 0
+
+    async def test_a_tombstone_does_not_tell_that_a_key_was_used(self, stage: Stage) -> None:
+        sid = await stage.session(idempotency_key="k", policy=lasting(idle=400, retention=1))
+        stage.clock.pass_time(500)
+        for key in ("k", "another"):  # the first one meets it overdue, with its records still there
+            with pytest.raises(SessionDeleted):
+                await stage.sessions().append_message(sid, said("late"), idempotency_key=key)
 
 
 def _facts(answer: Any) -> Any:

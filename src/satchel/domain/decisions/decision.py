@@ -76,11 +76,12 @@ class Decision(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
         """Is it yours, may your role, was it done, does the status allow it, is the version right; then the effect."""
         record = visible_record(state, self.ref, self.principal)
         self.check_role(state)
+        kept = None if self.key is None else state.keys.get(self.key)
+        if record.status == "DELETED" and (kept is None or kept.fingerprint != self.fingerprint):
+            return self.on_deleted(record, clock)  # that a key was another request's is told of no tombstone
         replay = replay_of(state.keys, self.key, self.fingerprint)
         if replay is not None:  # also in a tombstone whose rows are not erased yet: what was done is not denied
             return replay
-        if record.status == "DELETED":
-            return self.on_deleted(record, clock)
         if self.needs_active:
             check_active(record)
         if self.attempt is not None:
