@@ -50,6 +50,11 @@ def groups(*, quick: bool) -> dict[str, Group]:
     async def picked_up() -> list[Figure]:
         return await pickup(runs=100 if quick else 300)
 
+    async def counted() -> list[Figure]:
+        from benchmarks.tokens import tokens  # it loads a tokenizer's vocabulary: a second
+
+        return tokens(rounds=rounds)
+
     return {
         "append.serial": serial,
         "append.64x64": many,
@@ -59,6 +64,7 @@ def groups(*, quick: bool) -> dict[str, Group]:
         "bytes": size,
         "list.100k": listed,
         "run.pickup": picked_up,
+        "context.tokens": counted,
         "processes": processes,
     }
 

@@ -12,6 +12,7 @@ from satchel.domain.policy import Policy
 from satchel.domain.principal import Principal
 from satchel.domain.run import Attempt, Run, RunError, Usage
 from satchel.domain.session import Session
+from satchel.domain.tokens import TokenCounter
 from satchel.domain.tool_call import ToolCall
 from satchel.engine import Engine, RunContext, ToolUse
 from satchel.errors import (
@@ -106,6 +107,7 @@ __all__ = [
     "StoreUnavailable",
     "SweepReport",
     "Sweeper",
+    "TokenCounter",
     "ToolCall",
     "ToolCallEnded",
     "ToolCallNotFound",

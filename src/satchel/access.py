@@ -22,6 +22,7 @@ from satchel.domain.record import SessionRecord
 from satchel.domain.rights import may_see
 from satchel.domain.run import Attempt
 from satchel.domain.state import Clock
+from satchel.domain.tokens import TokenCounter
 from satchel.domain.upkeep import is_overdue
 from satchel.errors import (
     InvalidInput,
@@ -63,6 +64,10 @@ class Access:
     @property
     def limits(self) -> Limits:
         return self.opened.limits
+
+    @property
+    def count_tokens(self) -> TokenCounter:
+        return self.opened.count_tokens
 
     @property
     def store(self) -> Store:

@@ -26,6 +26,7 @@ from satchel.domain.record import SessionRecord
 from satchel.domain.rights import may_see
 from satchel.domain.run import RunRow, stored_run
 from satchel.domain.state import Clock, Effect, SessionState, Want, merge_wants
+from satchel.domain.tokens import TokenCounter, checked_counter
 from satchel.domain.tool_call import CallRow
 from satchel.domain.upkeep import is_overdue, settle
 from satchel.errors import (
@@ -449,9 +450,16 @@ class OpenStore:
     """A store with its committer, its limits and its policy. Use it as an async context manager, or ``open`` and ``close``."""
 
     def __init__(
-        self, store: Store, *, limits: Limits = DEFAULT_LIMITS, policy: SessionPolicy = DEFAULT_POLICY
+        self,
+        store: Store,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        policy: SessionPolicy = DEFAULT_POLICY,
+        count_tokens: TokenCounter | None = None,
     ) -> None:
+        """``count_tokens``: how the model counts; left out, tokens are estimated. Raises InvalidInput if it is no function."""
         self.store = store
+        self.count_tokens = checked_counter(count_tokens)
         self.limits = limits
         self.policy = policy
         self.committer = Committer(store)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
+from satchel.domain.page import Page
 from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
+from satchel.domain.tool_call import ToolCall
 
 
 class ToolUse(Protocol):
@@ -82,6 +84,20 @@ class RunContext(Protocol):
         ...
 
     async def context(self, *, max_tokens: int = 8000) -> ModelContext: ...
+
+    async def tool_history(
+        self,
+        *,
+        run_id: str | None = None,
+        tool: str | None = None,
+        tool_call_id: str | None = None,
+        is_open: bool | None = None,
+        order: Literal["asc", "desc"] = "asc",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[ToolCall]:
+        """Tool calls of the session, of all its runs unless ``run_id`` names one: see SessionManager.tool_history."""
+        ...
 
     async def append_message(
         self,

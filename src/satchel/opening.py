@@ -5,6 +5,7 @@ from __future__ import annotations
 from satchel.commit import OpenStore
 from satchel.domain.limits import DEFAULT_LIMITS, Limits
 from satchel.domain.policy import DEFAULT_POLICY, Policy
+from satchel.domain.tokens import TokenCounter
 from satchel.errors import InvalidInput
 from satchel.store import Store
 from satchel.stores.memory import MemoryStore
@@ -12,14 +13,23 @@ from satchel.stores.memory import MemoryStore
 SCHEMES = ("memory:", "sqlite:///")
 
 
-def open(url: str, *, limits: Limits = DEFAULT_LIMITS, policy: Policy | None = None) -> OpenStore:
+def open(
+    url: str,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    policy: Policy | None = None,
+    count_tokens: TokenCounter | None = None,
+) -> OpenStore:
     """The store at ``url``, to be opened by ``async with`` (or ``await store.open()``).
 
     ``memory:`` is this process's own and gone with it. ``sqlite:///agent.db`` is a file relative to the working folder,
     ``sqlite:////var/lib/agent.db`` an absolute one; it is created if it is missing. ``limits`` and ``policy`` hold for all
-    managers of this store. Raises InvalidInput for an address that nothing here can open.
+    managers of this store, and so does ``count_tokens``: from a text to the tokens that a model counts (left out, they are
+    estimated). Raises InvalidInput for an address that nothing here can open.
     """
-    return OpenStore(store_at(url), limits=limits, policy=(policy or Policy()).over(DEFAULT_POLICY))
+    return OpenStore(
+        store_at(url), limits=limits, policy=(policy or Policy()).over(DEFAULT_POLICY), count_tokens=count_tokens
+    )
 
 
 def store_at(url: str) -> Store:

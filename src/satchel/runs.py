@@ -101,7 +101,11 @@ class RunManager:
         limits = self._access.limits
         if isinstance(input, str):
             input = {"role": "user", "content": input}
-        message = None if input is None else admit_message(input, limits=limits, field="input")
+        message = (
+            None
+            if input is None
+            else admit_message(input, limits=limits, field="input", count=self._access.count_tokens)
+        )
         if message is not None:
             check_user_size(self._access.principal, message, limits=limits, field="input")
         kept = None if metadata is None else admit_metadata(metadata, limits=limits)

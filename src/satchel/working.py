@@ -6,15 +6,17 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from satchel.children import child_of
 from satchel.context import Context
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
+from satchel.domain.page import Page
 from satchel.domain.record import SessionRecord
 from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
+from satchel.domain.tool_call import ToolCall
 from satchel.engine import ToolUse
 from satchel.errors import Conflict, IllegalTransition, InvalidInput, NotFound, RunFenced, SessionNotActive, StoreError
 from satchel.runs import RunManager, checked_text
@@ -107,6 +109,28 @@ class RunInProgress:
         if self._has_layer or self._parent is not None or self._had_children:
             return await self._sessions.context(self.session_id, max_tokens=max_tokens, run_id=self._run.run_id)
         return await self._sessions.context(self.session_id, max_tokens=max_tokens, run_number=self._run.number)
+
+    async def tool_history(
+        self,
+        *,
+        run_id: str | None = None,
+        tool: str | None = None,
+        tool_call_id: str | None = None,
+        is_open: bool | None = None,
+        order: Literal["asc", "desc"] = "asc",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[ToolCall]:
+        return await self._sessions.tool_history(
+            self.session_id,
+            run_id=run_id,
+            tool=tool,
+            tool_call_id=tool_call_id,
+            is_open=is_open,
+            order=order,
+            limit=limit,
+            cursor=cursor,
+        )
 
     async def append_message(
         self,

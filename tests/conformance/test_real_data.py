@@ -21,8 +21,8 @@ from satchel.domain.principal import Principal
 from satchel.store import Store
 from satchel.stores.memory import MemoryStore
 from satchel.stores.sqlite import SqliteStore
+from satchel.testing.chat_grammar import assert_accepted
 from satchel.testing.clock import SettableClock
-from satchel.testing.context import assert_pairs_are_whole
 from satchel.testing.stage import Stage
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +103,7 @@ async def test_a_context_never_parts_a_call_from_its_result(stage: Stage, path: 
     async for report in stage.sessions(ADA).import_sessions(lines_of(path)):
         for max_tokens in (300, 3_000, 1_000_000):
             context = await stage.sessions(ADA).context(report.session_id, max_tokens=max_tokens)
-            assert_pairs_are_whole(context.messages)
+            assert_accepted(context.messages)
             assert context.tokens <= max_tokens
             assert context.messages or max_tokens < 1_000_000
 
@@ -136,7 +136,7 @@ async def test_one_session_of_three_thousand_messages_of_chained_conversations(s
     assert (shown.message_count, len(shown.messages)) == (len(given), 50)
     assert [message.body for message in shown.messages] == given[-50:]
     context = await stage.sessions(agent).context(sid, max_tokens=20_000)
-    assert_pairs_are_whole(context.messages)
+    assert_accepted(context.messages)
     (line,) = await exported(stage, agent, sid)
     assert bodies(line) == given
     (copy,) = [one async for one in stage.sessions(EVE).import_sessions([line])]

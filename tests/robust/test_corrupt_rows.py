@@ -234,6 +234,27 @@ async def take(items: AsyncIterator[Any], count: int) -> AsyncIterator[Any]:
             return
 
 
+@pytest.mark.parametrize("broken", BROKEN)
+async def test_a_fork_up_to_before_a_corrupt_event_is_whole(stage: Stage, damage: Damage, broken: str) -> None:
+    sessions = stage.sessions(ADAS_AGENT)
+    session_id = await stage.session(title="first", metadata={"a": 1})
+    await sessions.append_messages(session_id, [said("one"), said("two")])
+    await sessions.update_session(session_id, metadata={"b": 1})  # 3
+    call = await sessions.start_tool_call(session_id, "ls")  # 4
+    await sessions.finish_tool_call(session_id, call.seq, result="x")  # 5
+    await sessions.update_session(session_id, title="second", metadata={"c": 1})  # 6, 7
+    await sessions.append_message(session_id, said("three"))  # 8
+    damage(f"UPDATE events SET body = {broken} WHERE seq > 4")  # noqa: S608  # fixed texts
+    for up_to, last in ((1, 1), (3, 3), (4, 3)):  # the end of the call is lost, and still its end
+        fork = await sessions.fork_session(session_id, up_to=up_to)
+        assert fork.last_seq == last
+        assert [message.content for message in fork.messages] == ["one", "two"][:last]
+        assert (fork.title, fork.metadata) == ("", {} if last == 1 else {"b": 1})  # what came later is not told
+    for wanted in (5, 8, None):
+        with pytest.raises(StoreCorrupt):
+            await sessions.fork_session(session_id, up_to=wanted)
+
+
 @pytest.mark.parametrize(
     "damaged",
     ["kind = 'massage'", "metadata = '{'", "actor = cast(x'ff' as text)", "format = cast(x'ff' as text)"],

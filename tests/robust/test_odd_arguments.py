@@ -195,6 +195,8 @@ INSIDE: dict[str, tuple[Callable[[Any], Any], ...]] = {
     "policy": (
         lambda odd: Policy(idle=odd),
         lambda odd: Policy(restore_closed=odd),
+        lambda odd: Policy(context_window=odd),
+        lambda odd: Policy(context_share=odd),
         lambda _: Policy(idle=timedelta.max),
         lambda _: Policy(max_lifetime=timedelta(days=3_000_000), retention=timedelta.max),
     ),

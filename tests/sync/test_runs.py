@@ -21,6 +21,10 @@ def test_a_run_is_completed_by_leaving_its_block() -> None:
         with run.tool("run_shell", {"command": "python3 app.py"}) as call:
             call.result = "ModuleNotFoundError: requests"
         assert call.repeat_of is None
+        assert [one.result for one in run.tool_history(tool="run_shell", run_id=run.run.run_id)] == [
+            "ModuleNotFoundError: requests"
+        ]
+        assert run.tool_history(tool="another").items == ()
         run.update_working_memory({"set": {"next_action": "add requests"}, "append": {"completed": "found the cause"}})
         assert run.working_memory().next_action == "add requests"
         assert run.context(max_tokens=2000).messages[-1] == {"role": "user", "content": "repair the start"}

@@ -176,6 +176,26 @@ async def test_the_context_of_a_worker_has_every_name_of_the_contract(stage: Sta
             assert inspect.signature(given).parameters.keys() == inspect.signature(promised).parameters.keys(), name
 
 
+async def test_an_agent_asks_which_tools_ran(stage: Stage) -> None:
+    told: list[object] = []
+
+    async def agent(ctx: RunContext) -> None:
+        for number in range(3):
+            async with ctx.tool("press", number) as call:
+                call.result = number
+        page = await ctx.tool_history(run_id=ctx.run.run_id, tool="press", is_open=False, order="desc", limit=2)
+        told.extend(call.result for call in page)
+        told.extend(call.result for call in await ctx.tool_history(run_id=ctx.run.run_id, limit=2, cursor=None))
+        told.append((await ctx.tool_history(tool_call_id="nobody's")).items)
+
+    async with working(stage.store, {"shop": agent}):
+        for _ in range(2):
+            run = await stage.added("shop")
+            assert (await stage.ended(run)).status == "COMPLETED"
+            assert told == [2, 1, 0, 1, ()]
+            told.clear()
+
+
 async def test_agent_code_has_a_thread_and_a_loop_of_its_own(stage: Stage) -> None:
     places: list[tuple[int, asyncio.AbstractEventLoop]] = []
 

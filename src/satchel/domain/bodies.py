@@ -120,6 +120,14 @@ class RunEnded(Body, frozen=True, kw_only=True):
     not_merged: NotMerged | None = None
 
 
+class ContextThreshold(Body, frozen=True, kw_only=True):
+    """``tokens`` of the session's messages are ``share`` of ``window`` or more, and were less."""
+
+    tokens: Count
+    window: Ordinal
+    share: Annotated[float, Meta(gt=0, le=1)]
+
+
 def read_body(text: bytes, kind: type[B]) -> B:
     """Raises ValueError when the text does not fit."""
     return msgspec.json.decode(text, type=kind)

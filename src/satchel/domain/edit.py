@@ -14,7 +14,7 @@ from satchel.domain.event import CHAT_FORMAT, CallOutcome, Event, EventKind, Mes
 from satchel.domain.idempotency import Answer
 from satchel.domain.json_text import NO_JSON
 from satchel.domain.limits import WRITTEN_HERE
-from satchel.domain.message import Draft, admit_message, estimate
+from satchel.domain.message import Draft, admit_message
 from satchel.domain.record import (
     KEPT_LABELS,
     KEPT_TRANSITIONS,
@@ -29,7 +29,9 @@ from satchel.domain.record import (
 )
 from satchel.domain.run import TERMINAL, RunError, RunRow, RunStatus
 from satchel.domain.state import Clock, Effect, SessionState
+from satchel.domain.tokens import TokenCounter, estimate_tokens, text_tokens
 from satchel.domain.tool_call import CallRow, ResultKind, ToolCallStatus
+from satchel.domain.window import passing
 
 _OUTCOMES: dict[tuple[str, str], CallOutcome] = {
     ("succeeded", "text"): "succeeded/text",
@@ -83,6 +85,7 @@ class Edit:
         format: str = CHAT_FORMAT,
         metadata: bytes | None = None,
         outcome: CallOutcome | None = None,
+        tokens: int | None = None,
     ) -> int:
         self.seq += 1
         self.events.append(
@@ -99,6 +102,7 @@ class Edit:
                 format=format,
                 metadata=metadata,
                 outcome=outcome,
+                tokens=tokens,
             )
         )
         return self.seq
@@ -123,9 +127,11 @@ class Edit:
             format=draft.format,
             metadata=draft.metadata,
             outcome=outcome,
+            tokens=draft.tokens,
         )
         self.fields["messages"] = self.get("messages") + 1
-        self.fields["context_tokens"] = self.get("context_tokens") + draft.tokens
+        if status != "unanswered":  # no model is going to see it
+            self.fields["context_tokens"] = self.get("context_tokens") + draft.tokens
         self.parts["messages"] = self.version
         if draft.asks:
             self.fields["asked"] = (self.get("asked") + draft.asks)[-KEPT_LABELS:]
@@ -162,16 +168,18 @@ class Edit:
         result: bytes | None = None,
         error: bytes | None = None,
         message: tuple[int, bytes] | None = None,
+        tokens: int | None = None,
     ) -> CallRow:
         """Finish an open call: by ``message`` (seq and body of a tool message already written), by a message of our own
-        when an assistant's message asked for this label, else by an event of its own. ``result`` and ``error`` are JSON."""
+        when an assistant's message asked for this label, else by an event of its own. ``result`` and ``error`` are JSON;
+        ``tokens`` those of a message that says them, where they were counted."""
         kind: ResultKind = "event"
         if message is not None:
             end_seq, end_body = message
             kind = "text"
         elif status in ("succeeded", "failed") and row.tool_call_id in self.get("asked"):
             assert row.tool_call_id is not None
-            end_seq, end_body, kind = self.tool_message(row, status, result, error)
+            end_seq, end_body, kind = self.tool_message(row, status, result, error, tokens)
         else:
             end_body = outcome_body(status, result, error)
             end_seq = self.event("tool_call_finished", end_body, run_id=row.run_id, refers_to=row.seq)
@@ -192,12 +200,16 @@ class Edit:
         return ended
 
     def tool_message(
-        self, row: CallRow, status: ToolCallStatus, result: bytes | None, error: bytes | None
+        self,
+        row: CallRow,
+        status: ToolCallStatus,
+        result: bytes | None,
+        error: bytes | None,
+        tokens: int | None = None,
     ) -> tuple[int, bytes, ResultKind]:
         """The result, said: one event that is both the message and the outcome."""
         assert row.tool_call_id is not None
-        first, second = (error, result) if status == "failed" else (result, error)
-        value = first or second or b"null"
+        value = said_outcome(status, result, error)
         kind: ResultKind = "text" if value.startswith(b'"') else "json"
         content = value if kind == "text" else _encode(value.decode())
         body = b'{"role":"tool","tool_call_id":' + _encode(row.tool_call_id) + b',"content":' + content + b"}"
@@ -208,7 +220,7 @@ class Edit:
             role="tool",
             asks=(),
             answers=row.tool_call_id,
-            tokens=estimate(body),
+            tokens=outcome_tokens(value, estimate_tokens) if tokens is None else tokens,
         )
         return self.message(draft, run_id=row.run_id, ends=row, outcome=_OUTCOMES[status, kind]), body, kind
 
@@ -260,7 +272,8 @@ class Edit:
             return None
         # Whatever its role: an assistant's message may ask for tools, a tool's may answer.
         draft = admit_message(body, format=row.input_format, limits=WRITTEN_HERE)
-        draft = msgspec.structs.replace(draft, metadata=bytes(row.input_metadata) or None)
+        tokens = draft.tokens if row.input_weight is None else row.input_weight
+        draft = msgspec.structs.replace(draft, metadata=bytes(row.input_metadata) or None, tokens=tokens)
         return self.message(draft, run_id=row.run_id, status=status)
 
     def end_run(
@@ -362,6 +375,7 @@ class Edit:
     # -- the whole
 
     def finish(self, answer: Answer) -> Effect:
+        self._note_the_window()
         record = self.record
         fields = self.fields
         now = self.clock.now
@@ -381,12 +395,32 @@ class Edit:
             metadata=self.metadata,
         )
 
+    def _note_the_window(self) -> None:
+        after = self.fields.get("context_tokens")
+        if after is None or self.get("status") != "ACTIVE":
+            return
+        passed = passing(self.record.context_tokens, after, self.record.policy)
+        if passed is not None:
+            said = [event.run_id for event in self.events if event.kind == "message"]
+            self.event("context_threshold", passed, run_id=said[-1])
+
     def is_active(self) -> None:
         """This change is activity: the idle time begins anew, unless the change says from when it counts."""
         self.fields.setdefault("active_at", max(self.clock.now, self.record.active_at))
 
     def answer(self, *, seqs: tuple[int, ...] = (), ids: tuple[str, ...] = (), status: str = "") -> Answer:
         return Answer(version=self.version, at=self.clock.now, seqs=seqs, ids=ids, status=status)
+
+
+def said_outcome(status: str, result: bytes | None, error: bytes | None) -> bytes:
+    """What a message says of an outcome: one of the two, as JSON."""
+    first, second = (error, result) if status == "failed" else (result, error)
+    return first or second or b"null"
+
+
+def outcome_tokens(said: bytes, count: TokenCounter) -> int:
+    """Tokens of the tool message that says this JSON: a text as it is, another value as its JSON."""
+    return text_tokens(msgspec.json.decode(said, type=str) if said.startswith(b'"') else said.decode(), count)
 
 
 def outcome_body(status: ToolCallStatus, result: bytes | None, error: bytes | None) -> bytes:

@@ -31,6 +31,7 @@ EventKind = Literal[
     "session_expired",
     "session_transferred",
     "session_deleted",
+    "context_threshold",
 ]
 
 # Of a tool message that finished a call: the call's status, and whether its content is text or JSON written as text.
@@ -50,7 +51,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     For messages, ``status``, ``format`` and ``metadata`` stand beside the body. ``refers_to`` is the seq of the message
     that a retraction takes back, or of the start of the tool call that this event finished; a message that finished one
-    has its ``outcome``. An event that its store cannot read any more ``is_corrupt``: its body is CORRUPT_BODY.
+    has its ``outcome``. ``tokens`` of a message were counted when it was admitted. An event that its store cannot read any more ``is_corrupt``: its body is CORRUPT_BODY.
     """
 
     seq: int
@@ -65,6 +66,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     format: str = CHAT_FORMAT
     metadata: bytes | None = None
     outcome: CallOutcome | None = None
+    tokens: int | None = None
 
     @property
     def is_corrupt(self) -> bool:

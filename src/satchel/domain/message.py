@@ -14,6 +14,7 @@ from satchel.domain.event import CHAT_FORMAT, CORRUPT_FORMAT, Event, MessageStat
 from satchel.domain.ids import checked_id
 from satchel.domain.json_text import admit, decode, kind_of
 from satchel.domain.limits import Limits
+from satchel.domain.tokens import TokenCounter, body_tokens, estimate_tokens, message_tokens
 from satchel.errors import InvalidInput, LimitExceeded
 
 USER_ROLES = frozenset({"user"})
@@ -153,7 +154,13 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def admit_message(
-    message: object, *, metadata: object = None, format: str | None = None, limits: Limits, field: str = "message"
+    message: object,
+    *,
+    metadata: object = None,
+    format: str | None = None,
+    limits: Limits,
+    field: str = "message",
+    count: TokenCounter = estimate_tokens,
 ) -> Draft:
     """Check one message by itself: JSON, size, and for a chat message its shape.
 
@@ -168,13 +175,14 @@ def admit_message(
         format = checked_id(format, field=f"{field}.format", limits=limits)
         if format == CORRUPT_FORMAT:
             raise InvalidInput("is kept for what cannot be read any more", field=f"{field}.format")
-        return Draft(body=body, format=format, metadata=kept, role=None, asks=(), answers=None, tokens=estimate(body))
+        return Draft(
+            body=body, format=format, metadata=kept, role=None, asks=(), answers=None, tokens=body_tokens(body, count)
+        )
     if not isinstance(data, Mapping):
         raise InvalidInput(f"must be an object, not {kind_of(data)}", field=field)
     role, asks, answers = _checked_chat(data, field, limits)
-    return Draft(
-        body=body, format=CHAT_FORMAT, metadata=kept, role=role, asks=asks, answers=answers, tokens=estimate(body)
-    )
+    tokens = message_tokens(data, count)
+    return Draft(body=body, format=CHAT_FORMAT, metadata=kept, role=role, asks=asks, answers=answers, tokens=tokens)
 
 
 def _checked_chat(data: Mapping[str, Any], field: str, limits: Limits) -> tuple[str, tuple[str, ...], str | None]:
@@ -230,14 +238,10 @@ def admit_metadata(metadata: object, *, limits: Limits, field: str = "metadata")
     return body
 
 
-def estimate(body: bytes) -> int:
-    """Tokens that a model will count for this JSON, roughly: four ASCII bytes, or one character of another script."""
-    if body.isascii():
-        return len(body) // 4 + 1
-    ascii_bytes = len(body.translate(None, _NOT_ASCII))
-    characters = len(body.translate(None, _NOT_A_START))
-    return ascii_bytes // 4 + characters + 1
-
-
-_NOT_ASCII = bytes(range(0x80, 0x100))
-_NOT_A_START = bytes(range(0xC0))  # all but the first byte of each character that is not ASCII
+def tokens_of(event: Event) -> int:
+    """Tokens of a stored message, as they were counted when it was admitted."""
+    if event.tokens is not None:
+        return event.tokens
+    if event.format != CHAT_FORMAT:
+        return body_tokens(event.body, estimate_tokens)
+    return message_tokens(decode(event.body), estimate_tokens)

@@ -56,11 +56,15 @@ class Past:
         self._title: str | None = None
         self._metadata = metadata
         self._earlier: list[bytes] = []
+        self._all_is_covered = False
         self._later: dict[str, Any] = {}  # a tree of the names in later patches; what is no object there is None
 
     def take(self, event: Event) -> None:
-        """The next change of title or metadata, up to the newest."""
+        """The next change of title or metadata, up to the newest. One behind the point may be unreadable."""
         later = event.seq > self._point
+        if event.is_corrupt:
+            self._is_hidden(event)
+            return
         if event.kind == "title_changed":
             body = read_body(event.body, TitleChanged)
             if not later:
@@ -73,15 +77,22 @@ class Past:
             else:
                 self._earlier.append(event.body)
 
+    def _is_hidden(self, event: Event) -> None:
+        """Nobody knows what it covered."""
+        if event.kind == "title_changed" and self._title is None:
+            self._title = ""
+        elif event.kind == "metadata_changed":
+            self._all_is_covered = True
+
     @property
     def title(self) -> str:
         return self._now if self._title is None else self._title
 
     @property
     def metadata(self) -> bytes:
-        if not self._later:
+        if not self._later and not self._all_is_covered:
             return self._metadata
-        left = _without(self._metadata or b"{}", self._later)
+        left = b"{}" if self._all_is_covered else _without(self._metadata or b"{}", self._later)
         for patch in self._earlier:  # what they say stands there already, unless it was just taken out
             left = merge_patch(left, patch)
         return left

@@ -24,6 +24,8 @@ class SessionPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     retention: int | None = None
     restore_closed: RestoreBy = "owner"
     restore_expired: RestoreBy = "owner"
+    context_window: int | None = None
+    context_share: float = 0.8
 
 
 DEFAULT_POLICY = SessionPolicy()
@@ -35,6 +37,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     ``idle``: EXPIRED after this time without an accepted change (default 30 days). ``max_lifetime``: EXPIRED this long
     after creation or restore, busy or not. ``retention``: erased this long after it was closed or expired; by default
     nothing is erased unless somebody asks. None switches a duration off.
+
+    ``context_window``: the tokens that the session's model can read (None, the default: not known), and ``context_share`` of
+    it (default 0.8): a write that makes the session's ``context_tokens`` pass it adds an event ``context_threshold``.
     """
 
     idle: timedelta | UnsetType | None = UNSET
@@ -42,6 +47,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     retention: timedelta | UnsetType | None = UNSET
     restore_closed: RestoreBy | UnsetType = UNSET
     restore_expired: RestoreBy | UnsetType = UNSET
+    context_window: int | UnsetType | None = UNSET
+    context_share: float | UnsetType = UNSET
 
     def over(self, base: SessionPolicy) -> SessionPolicy:
         """This policy's wishes, laid over ``base``. Raises InvalidInput for a duration that is not positive."""
@@ -65,4 +72,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             if value not in ("owner", "admin", "never"):
                 raise InvalidInput("must be owner, admin or never", field=f"policy.{name}")
             changes[name] = value
+        changes |= self._window()
         return msgspec.structs.replace(base, **changes) if changes else base
+
+    def _window(self) -> dict[str, object]:
+        changes: dict[str, object] = {}
+        if self.context_window is not UNSET:
+            window = self.context_window
+            if window is not None and (type(window) is not int or not 1 <= window < 1 << 53):
+                raise InvalidInput("must be a whole number of tokens, or None", field="policy.context_window")
+            changes["context_window"] = window
+        if self.context_share is not UNSET:
+            share = self.context_share
+            if type(share) not in (int, float) or not 0 < share <= 1:
+                raise InvalidInput("must be more than 0 and at most 1", field="policy.context_share")
+            changes["context_share"] = float(share)
+        return changes

@@ -11,7 +11,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from satchel.domain.bodies import Reasoned, SessionExpired, SessionTransferred, TitleChanged, read_body
+from satchel.domain.bodies import (
+    ContextThreshold,
+    Reasoned,
+    SessionExpired,
+    SessionTransferred,
+    TitleChanged,
+    read_body,
+)
 from satchel.domain.clock import parse_rfc3339
 from satchel.domain.decisions.lifecycle import merge_patch
 from satchel.domain.event import CHAT_FORMAT, Event
@@ -56,6 +63,7 @@ class Replay(ReplayedCalls, ReplayedRuns):
             "session_restored": self._restored,
             "session_expired": self._expired,
             "session_transferred": self._transferred,
+            "context_threshold": self._window_filled,
         }
 
     def take(self, event: Event, draft: Draft | None = None) -> None:
@@ -117,8 +125,9 @@ class Replay(ReplayedCalls, ReplayedRuns):
         elif event.status == "unanswered":
             raise ValueError("is no input of a run that waits")
         self.fields["messages"] = self.get("messages") + 1
-        self._tokens[event.seq] = draft.tokens
-        self.fields["context_tokens"] = self.get("context_tokens") + draft.tokens
+        tokens = draft.tokens if event.tokens is None else event.tokens
+        self._tokens[event.seq] = 0 if event.status == "unanswered" else tokens
+        self.fields["context_tokens"] = self.get("context_tokens") + self._tokens[event.seq]
         self.touch("messages", event)
         if event.format == CHAT_FORMAT and (draft.asks or draft.answers is not None):
             asked: tuple[str, ...] = (self.get("asked") + draft.asks)[-KEPT_LABELS:]
@@ -141,6 +150,12 @@ class Replay(ReplayedCalls, ReplayedRuns):
         self.fields["retracted"] = self.get("retracted") + 1
         self.fields["context_tokens"] = max(0, self.get("context_tokens") - tokens)
         self.touch("messages", event)
+
+    def _window_filled(self, event: Event) -> None:
+        """Whoever counted then may have counted otherwise: only its form and its place are checked."""
+        read_body(event.body, ContextThreshold)
+        if event.version != self.state.existing.version or not self.state.existing.messages:
+            raise ValueError("stands apart from the message that filled the window")
 
     def _call_recorded(self, event: Event) -> None:
         if self.call_recorded(event):

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from satchel.domain.memory import FIELDS, WorkingMemory
-from satchel.domain.message import estimate
+from satchel.domain.tokens import estimate_tokens, message_tokens
 from satchel.domain.tool_call import ToolCall
 from satchel.engine import RunContext
 from satchel.engines import phrases
@@ -266,7 +266,7 @@ class _Play:
             message["tool_calls"] = tool_calls
         self.parts = []
         context = await self.ctx.context(max_tokens=WINDOW)
-        output_tokens = estimate(json.dumps(message, ensure_ascii=False).encode())
+        output_tokens = message_tokens(message, estimate_tokens)
         await self.ctx.step(f"scripted: {self.intent}", input_tokens=context.tokens, output_tokens=output_tokens)
         await self.ctx.append_message(message, metadata=self._labels())
 

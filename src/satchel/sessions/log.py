@@ -74,8 +74,11 @@ class SessionLog(SessionReading):
     async def context(
         self, session_id: str, *, max_tokens: int = 8000, run_number: int | None = None, run_id: str | None = None
     ) -> Context:
-        """What a model should see, in at most ``max_tokens``: the instructions at the beginning, session state as data, then
-        the newest messages that fit, pairs of call and result whole. ``messages`` go straight into a chat API.
+        """What a model should see, in at most ``max_tokens``: the instructions at the beginning of the session, the newest
+        messages that fit, pairs of call and result whole, and before the newest message of the user the session state (memory,
+        runs, tool calls) as data. ``messages`` go straight into a chat API, whatever was stored. Once not everything fits,
+        results of more than a quarter of the window are shown with their middle left out, and the newest message with as much
+        of it as fits.
 
         Messages that nobody will answer any more (their run was cancelled before it began) are left out, and what child runs
         said; with ``run_number`` also what belongs to later runs. With ``run_id`` it is what that run sees: nothing of later
@@ -92,7 +95,14 @@ class SessionLog(SessionReading):
 
         if run_id is None:
             page, _ = await self._access.read(ref, fetch)
-            return await build_context(self._access.store, ref, page, max_tokens=max_tokens, run_number=run_number)
+            return await build_context(
+                self._access.store,
+                ref,
+                page,
+                max_tokens=max_tokens,
+                run_number=run_number,
+                count=self._access.count_tokens,
+            )
         page, _, run = await read_for_run(self._access, ref, run_id, fetch)
         return await build_context(
             self._access.store,
@@ -102,4 +112,5 @@ class SessionLog(SessionReading):
             run_number=run.row.number,
             reader=run.row,
             layer=run.layer,
+            count=self._access.count_tokens,
         )

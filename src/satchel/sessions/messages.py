@@ -71,7 +71,7 @@ class SessionMessages(SessionReading):
         expected_version: int | None,
         idempotency_key: str | None,
     ) -> tuple[Message, ...]:
-        limits = self._access.limits
+        limits, count = self._access.limits, self._access.count_tokens
         if not isinstance(messages, (list, tuple)) or not messages:
             raise InvalidInput(
                 'must be a list of one message or more, each like {"role": "user", "content": "…"}', field="messages"
@@ -86,11 +86,13 @@ class SessionMessages(SessionReading):
             )
         checked_choice(status, ("complete", "interrupted"), field="status")
         if len(messages) == 1:
-            drafts: tuple[Draft, ...] = (admit_message(messages[0], metadata=metadata, format=format, limits=limits),)
+            drafts: tuple[Draft, ...] = (
+                admit_message(messages[0], metadata=metadata, format=format, limits=limits, count=count),
+            )
         else:
             drafts = tuple(
                 [
-                    admit_message(message, format=format, limits=limits, field=f"messages[{index}]")
+                    admit_message(message, format=format, limits=limits, field=f"messages[{index}]", count=count)
                     for index, message in enumerate(messages)
                 ]
             )

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from satchel.access import attempt_part, checked_filters, checked_flag, checked_limit, checked_whole, request
 from satchel.domain.decisions.tool_calls import FinishToolCall, RecordToolCall, StartToolCall
+from satchel.domain.edit import outcome_tokens, said_outcome
 from satchel.domain.ids import checked_id
 from satchel.domain.json_text import admit_value, kind_of
 from satchel.domain.page import Page, decode_cursor, encode_cursor
@@ -67,6 +68,7 @@ class SessionToolHistory(SessionReading):
             status=status,
             result=result,
             error=failure,
+            tokens=self._said_tokens(status, result, failure),
             limits=self._access.limits,
         )
         return (await self._access.submit(decision)).value
@@ -123,6 +125,7 @@ class SessionToolHistory(SessionReading):
             status=status,
             result=kept,
             error=failure,
+            tokens=self._said_tokens(status, kept, failure),
         )
         return (await self._access.submit(decision)).value
 
@@ -144,6 +147,12 @@ class SessionToolHistory(SessionReading):
             "arguments_hash": hash_arguments(name, arguments),
             "tool_call_id": tool_call_id,
         }
+
+    def _said_tokens(self, status: ToolCallStatus, result: bytes | None, error: bytes | None) -> int | None:
+        """Of the message that may say this outcome."""
+        if status == "cancelled":
+            return None
+        return outcome_tokens(said_outcome(status, result, error), self._access.count_tokens)
 
     def _outcome(self, value: object, field: str) -> bytes:
         body = admit_value(value, field=field, limits=self._access.limits)

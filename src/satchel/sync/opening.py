@@ -7,6 +7,7 @@ from typing import overload
 from satchel import commit, opening
 from satchel.domain.limits import DEFAULT_LIMITS, Limits
 from satchel.domain.policy import Policy, SessionPolicy
+from satchel.domain.tokens import TokenCounter
 from satchel.errors import InvalidInput
 from satchel.sync.background import BackgroundLoop, background
 
@@ -45,9 +46,16 @@ class OpenStore:
         self.close()
 
 
-def open(url: str, *, limits: Limits = DEFAULT_LIMITS, policy: Policy | None = None) -> OpenStore:
-    """The store at ``url``, to be opened by ``with`` (or ``store.open()``). Addresses and options as ``satchel.open``."""
-    return OpenStore(opening.open(url, limits=limits, policy=policy))
+def open(
+    url: str,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    policy: Policy | None = None,
+    count_tokens: TokenCounter | None = None,
+) -> OpenStore:
+    """The store at ``url``, to be opened by ``with`` (or ``store.open()``). Addresses and options as ``satchel.open``;
+    ``count_tokens`` is called on the background thread."""
+    return OpenStore(opening.open(url, limits=limits, policy=policy, count_tokens=count_tokens))
 
 
 @overload

@@ -536,8 +536,11 @@ class SessionManager:
     def context(
         self, session_id: str, *, max_tokens: int = 8000, run_number: int | None = None, run_id: str | None = None
     ) -> Context:
-        """What a model should see, in at most ``max_tokens``: the instructions at the beginning, session state as data, then
-        the newest messages that fit, pairs of call and result whole. ``messages`` go straight into a chat API.
+        """What a model should see, in at most ``max_tokens``: the instructions at the beginning of the session, the newest
+        messages that fit, pairs of call and result whole, and before the newest message of the user the session state (memory,
+        runs, tool calls) as data. ``messages`` go straight into a chat API, whatever was stored. Once not everything fits,
+        results of more than a quarter of the window are shown with their middle left out, and the newest message with as much
+        of it as fits.
 
         Messages that nobody will answer any more (their run was cancelled before it began) are left out, and what child runs
         said; with ``run_number`` also what belongs to later runs. With ``run_id`` it is what that run sees: nothing of later

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Literal
 
 from satchel.context import Context
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
+from satchel.domain.page import Page
 from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
+from satchel.domain.tool_call import ToolCall
 from satchel.engine import ToolUse
 from satchel.sync.background import BackgroundLoop
 from satchel.sync.plain import Held, as_it_is
@@ -63,6 +65,30 @@ class RunContext:
 
     def context(self, *, max_tokens: int = 8000) -> Context:
         return self._loop.call(self._async.context(max_tokens=max_tokens))
+
+    def tool_history(
+        self,
+        *,
+        run_id: str | None = None,
+        tool: str | None = None,
+        tool_call_id: str | None = None,
+        is_open: bool | None = None,
+        order: Literal["asc", "desc"] = "asc",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[ToolCall]:
+        """Tool calls of the session, of all its runs unless ``run_id`` names one: see SessionManager.tool_history."""
+        return self._loop.call(
+            self._async.tool_history(
+                run_id=run_id,
+                tool=tool,
+                tool_call_id=tool_call_id,
+                is_open=is_open,
+                order=order,
+                limit=limit,
+                cursor=cursor,
+            )
+        )
 
     def append_message(
         self,

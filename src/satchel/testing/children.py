@@ -350,7 +350,7 @@ class ChildSuite(StoreSuite):
         assert seen[0] == said("be brief", "system")
         assert [message["role"] for message in seen] == ["system", "user", "assistant", "tool", "assistant"]
         preamble = str(seen[1])
-        for text in ("read app.py", "parent goal", "child goal", "child_tool"):
+        for text in ("read app.py", "parent goal", "child goal"):
             assert text in preamble
         for text in ("parent question", "parent answer", "sibling"):
             assert text not in str(seen)

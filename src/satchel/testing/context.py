@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
 from satchel.errors import InvalidInput
+from satchel.testing.chat_grammar import assert_accepted
 from satchel.testing.stage import ADAS_AGENT, AGENT, Stage, asking, refused, said
 from satchel.testing.suite import StoreSuite
-
-
-def assert_pairs_are_whole(messages: Sequence[dict[str, Any]]) -> None:
-    """Each assistant's calls are followed by their results, in the order of the calls, and no result stands elsewhere."""
-    index = 0
-    while index < len(messages):
-        message = messages[index]
-        assert message["role"] != "tool", f"the result {message.get('tool_call_id')!r} has no call"
-        index += 1
-        calls = (message.get("tool_calls") or ()) if message["role"] == "assistant" else ()
-        for call in calls:
-            assert index < len(messages), f"the call {call.get('id')!r} has no result"
-            assert (messages[index]["role"], messages[index].get("tool_call_id")) == ("tool", call.get("id"))
-            index += 1
 
 
 class ContextSuite(StoreSuite):
@@ -34,7 +18,7 @@ class ContextSuite(StoreSuite):
         await agent.start_tool_call(sid, "t", tool_call_id="open")
         before = await stage.log(sid)
         context = await agent.context(sid)
-        assert_pairs_are_whole(context.messages)
+        assert_accepted(context.messages)
         lost, running = context.messages[-2:]
         assert "unknown" in lost["content"]
         assert "still running" in running["content"]
@@ -56,7 +40,7 @@ class ContextSuite(StoreSuite):
             await agent.append_message(sid, said(label, "tool", tool_call_id=label))
             await agent.append_message(sid, said("in between"))
         context = await agent.context(sid, max_tokens=100_000)
-        assert_pairs_are_whole(context.messages)
+        assert_accepted(context.messages)
         results = [message["content"] for message in context.messages if message["role"] == "tool"]
         assert results == labels
 
@@ -74,7 +58,7 @@ class ContextSuite(StoreSuite):
             ],
         )
         context = await agent.context(sid)
-        assert_pairs_are_whole(context.messages)
+        assert_accepted(context.messages)
         results = [message["content"] for message in context.messages if message["role"] == "tool"]
         assert (results[0], results[2]) == ("first", "third")
         assert "unknown" in results[1]
@@ -95,7 +79,7 @@ class ContextSuite(StoreSuite):
                 ],
             )
         context = await agent.context(sid, max_tokens=max_tokens)
-        assert_pairs_are_whole(context.messages)
+        assert_accepted(context.messages)
         assert context.tokens <= max_tokens
         assert context.dropped == 100 - len(context.messages)
         assert context.window_share == context.tokens / max_tokens
@@ -159,6 +143,143 @@ class ContextSuite(StoreSuite):
         assert context.dropped > 0
         assert context.messages[0]["content"] == "be brief"
         assert context.messages[-1]["content"].startswith("119 ")
+
+    async def test_what_was_dropped_is_counted_exactly(self, stage: Stage) -> None:
+        sid = await stage.session()
+        await stage.sessions(AGENT).append_messages(sid, [said("be brief", "system"), said("and kind", "developer")])
+        for number in range(30):
+            await stage.sessions().append_messages(sid, [said(f"{number} {n}") for n in range(8)])
+        await stage.sessions().retract_message(sid, 50)
+        for max_tokens in (20, 200, 700, 5_000):
+            context = await stage.sessions().context(sid, max_tokens=max_tokens)
+            assert context.dropped == 241 - len(context.messages)
+            assert [message["role"] for message in context.messages[:3]] == ["system", "developer", "user"]
+
+    async def test_the_state_stands_before_the_newest_message_of_the_user_also_in_a_full_window(
+        self, stage: Stage
+    ) -> None:
+        sid = await stage.session()
+        agent = stage.sessions(ADAS_AGENT)
+        await agent.update_working_memory(sid, {"append": {"completed": "read app.py"}})
+        for number in range(60):
+            await agent.append_messages(sid, [said(f"{number} " + "y" * 80), said("answer", "assistant")])
+        await agent.append_messages(sid, [said("the question"), asking("c"), said("found", "tool", tool_call_id="c")])
+        for max_tokens in (400, 1_000, 100_000):
+            contents = [m["content"] for m in (await agent.context(sid, max_tokens=max_tokens)).messages]
+            assert "read app.py" in contents[-4]
+            assert contents[-3:] == ["the question", None, "found"]
+
+    async def test_the_state_repeats_no_call_that_the_messages_tell_of(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent = stage.sessions(ADAS_AGENT)
+        await agent.append_messages(sid, [said("go"), asking("told", "open")])
+        await agent.append_tool_history(sid, {"tool": "untold", "arguments": {}})
+        told = await agent.start_tool_call(sid, "told_tool", tool_call_id="told")
+        await agent.finish_tool_call(sid, told.seq, result="done")
+        await agent.start_tool_call(sid, "open_tool", tool_call_id="open")
+        state = (await agent.context(sid)).messages[0]["content"]
+        assert "untold" in state
+        assert "told_tool" not in state
+        assert "open_tool" not in state
+        small = str((await agent.context(sid, max_tokens=30)).messages)  # nothing of them is shown: nothing to rely on
+        assert "told_tool" not in small
+
+    async def test_a_context_begins_as_the_one_before_it(self, stage: Stage) -> None:
+        sid = await stage.session()
+        await stage.sessions(AGENT).append_message(sid, said("be brief", "system"))
+        agent = stage.sessions(ADAS_AGENT)
+        moved = 0
+        former: list[object] = []
+        for number in range(120):
+            await agent.append_messages(sid, [said(f"question {number}"), said("y" * 60, "assistant")])
+            context = (await agent.context(sid, max_tokens=1_000)).messages
+            shared = [one == other for one, other in zip(former, context, strict=False)]
+            moved += bool(former) and not all(shared)
+            former = list(context)
+        assert moved <= 40, "a full window moves with each message"
+
+    async def test_the_same_steps_of_a_run_leave_the_state_as_it_is(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent = stage.sessions(ADAS_AGENT)
+        async with agent.run(sid, goal="find out why", input="it will not start") as run:
+            former = (await run.context()).messages
+            for number in range(4):
+                await run.append_message(asking(f"c{number}"))
+                async with run.tool("run_shell", {"n": number}, tool_call_id=f"c{number}") as call:
+                    call.result = "ok"
+                now = (await run.context()).messages
+                assert now[: len(former)] == former
+                former = now
+
+    async def test_a_result_as_large_as_the_window_hides_nothing(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent = stage.sessions(ADAS_AGENT)
+        large = "\n".join([f"line {n}" for n in range(20_000)])
+        await agent.append_messages(sid, [said("go"), asking("c"), said(large, "tool", tool_call_id="c")])
+        for more in ([], [said("so?", "assistant"), said("and now?")]):
+            if more:
+                await agent.append_messages(sid, more)
+            context = await agent.context(sid, max_tokens=2_000)
+            assert_accepted(context.messages)
+            assert context.messages[0]["content"] == "go"
+            result = next(one for one in context.messages if one["role"] == "tool")["content"]
+            assert result.startswith("line 0\n")
+            assert result.endswith("line 19999")
+            assert "characters left out" in result
+            assert (context.shortened, context.dropped) == (1, 0)
+        assert (await agent.context(sid, max_tokens=1_000_000)).messages[2]["content"] == large
+
+    async def test_the_newest_message_is_shown_as_far_as_it_fits(self, stage: Stage) -> None:
+        sid = await stage.session()
+        await stage.sessions(AGENT).append_message(sid, said("be brief", "system"))
+        await stage.sessions().append_message(sid, said("please look at " + "this, " * 5_000 + "thank you"))
+        context = await stage.sessions().context(sid, max_tokens=500)
+        assert [message["role"] for message in context.messages] == ["system", "user"]
+        assert context.messages[1]["content"].startswith("please look at ")
+        assert context.messages[1]["content"].endswith("thank you")
+        assert context.shortened == 1
+        assert context.tokens <= 500
+
+    async def test_instructions_that_do_not_fit_are_told(self, stage: Stage) -> None:
+        sid = await stage.session()
+        await stage.sessions(AGENT).append_messages(sid, [said("be brief", "system"), said("x y " * 500, "system")])
+        await stage.sessions().append_message(sid, said("go"))
+        context = await stage.sessions().context(sid, max_tokens=100)
+        assert [message["content"] for message in context.messages] == ["be brief", "go"]
+        assert (context.instructions_dropped, context.dropped) == (1, 1)
+        assert context.to_dict()["instructions_dropped"] == 1
+
+    async def test_a_context_of_long_ago_holds_nothing_that_came_later(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent = stage.sessions(ADAS_AGENT)
+        for number in range(1, 13):
+            async with agent.run(sid, goal=f"goal-{number}.", input=f"question-{number}.") as run:
+                await run.append_message(said(f"answer-{number}.", "assistant"))
+        shown = str((await agent.context(sid, run_number=2)).messages)
+        for number in range(1, 13):
+            assert (f"question-{number}." in shown, f"goal-{number}." in shown) == (number <= 2, number <= 2)
+
+    async def test_a_broken_conversation_is_mended_for_the_model_and_kept_as_it_is(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent = stage.sessions(ADAS_AGENT)
+        call = {"type": "function", "function": {"name": "ls", "arguments": "{}"}}
+        broken = [
+            said(None),
+            {"role": "assistant"},
+            said(None, "assistant", tool_calls=[]),
+            said(None, "assistant", tool_calls=[{"id": "c", **call}, {"id": "c", **call}, call, {"id": "e"}]),
+            said("first", "tool", tool_call_id="c"),
+            said(None, "tool", tool_call_id="c"),
+            said("third", "tool", tool_call_id="c"),
+            said("x", "assistant", tool_calls=[{"id": "d", "function": {"name": "ls", "arguments": {"a": 1}}}]),
+        ]
+        await agent.append_messages(sid, broken)
+        context = await agent.context(sid)
+        assert_accepted(context.messages)
+        results = [one["content"] for one in context.messages if one["role"] == "tool"]
+        assert results[:2] == ["first", ""]
+        assert "third" not in results
+        assert [one.data for one in (await agent.messages(sid)).items] == broken
 
     async def test_a_window_is_at_least_one_token(self, stage: Stage) -> None:
         sid = await stage.session()

@@ -21,6 +21,7 @@ from satchel.testing.runs import RunSuite
 from satchel.testing.store_reading import StoreReadingSuite
 from satchel.testing.store_writing import StoreWritingSuite
 from satchel.testing.suite import StoreFactory, StoreSuite
+from satchel.testing.tokens import TokenSuite
 from satchel.testing.tool_calls import ToolCallSuite
 from satchel.testing.transfer import TransferSuite
 from satchel.testing.versions import VersionSuite
@@ -44,6 +45,7 @@ SUITES: tuple[type[StoreSuite], ...] = (
     FollowSuite,
     TransferSuite,
     ContextSuite,
+    TokenSuite,
     IsolationSuite,
     StoreWritingSuite,
     StoreReadingSuite,

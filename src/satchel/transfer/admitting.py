@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from satchel.access import check_user_size
+from satchel.access import Access, check_user_size
 from satchel.domain.bodies import (
     CallFinished,
     CallRecorded,
     CallStarted,
+    ContextThreshold,
     Reasoned,
     RunAdded,
     RunEnded,
@@ -30,9 +31,8 @@ from satchel.domain.decisions.messages import check_message_right
 from satchel.domain.event import CHAT_FORMAT, CORRUPT_FORMAT, Event
 from satchel.domain.ids import checked_id, checked_line
 from satchel.domain.json_text import admit
-from satchel.domain.limits import Limits
 from satchel.domain.message import INSTRUCTION_ROLES, Draft, admit_message, admit_metadata
-from satchel.domain.principal import ROLES, Principal
+from satchel.domain.principal import ROLES
 from satchel.domain.rights import require
 from satchel.errors import InvalidInput, LimitExceeded
 from satchel.runs import checked_text
@@ -40,7 +40,7 @@ from satchel.transfer.form import ExportedEvent, members_once
 from satchel.transfer.reading import Conversation, read_time
 
 # What a user may bring along; the rest of a log is written by agents.
-_OF_USERS = frozenset({"message", "message_retracted", "title_changed", "metadata_changed"})
+_OF_USERS = frozenset({"message", "message_retracted", "title_changed", "metadata_changed", "context_threshold"})
 _REFERRING = frozenset({"message", "message_retracted", "tool_call_finished"})
 _IN_A_RUN = frozenset(
     {"message", "message_retracted", "tool_call_started", "tool_call_finished", "tool_call_recorded"}
@@ -53,7 +53,7 @@ _IN_A_RUN = frozenset(
         "run_returned",
         "run_cancel_requested",
     }
-    | {"run_ended"}
+    | {"run_ended", "context_threshold"}
 )
 _RUN_ID = re.compile(r"run_[a-z2-7]{24}")
 
@@ -67,11 +67,12 @@ class Admitted(NamedTuple):
 
 
 class Admission:
-    """Admits what ``principal`` brings. ``now`` is the store's clock."""
+    """Admits what the principal brings. ``now`` is the store's clock."""
 
-    def __init__(self, principal: Principal, limits: Limits, now: int) -> None:
-        self._principal = principal
-        self._limits = limits
+    def __init__(self, access: Access, now: int) -> None:
+        self._principal = principal = access.principal
+        self._limits = access.limits
+        self._count = access.count_tokens
         self._now = now
         self._keeps_actors = principal.role in ("admin", "operator")
 
@@ -103,14 +104,24 @@ class Admission:
         them."""
         if format == CORRUPT_FORMAT:
             raise InvalidInput("is the place of a message that could not be read", field=place)
-        draft = admit_message(text, format=format, metadata=metadata, limits=self._limits, field=place)
+        draft = admit_message(
+            text, format=format, metadata=metadata, limits=self._limits, field=place, count=self._count
+        )
         if draft.role is None or draft.role in INSTRUCTION_ROLES:
             check_message_right(self._principal, draft.role)
         check_user_size(self._principal, draft, limits=self._limits, field=place)
         return draft
 
     def _said(self, seq: int, at: int, draft: Draft) -> Event:
-        return Event(seq=seq, version=seq, kind="message", at=at, actor=self._principal.actor, body=draft.body)
+        return Event(
+            seq=seq,
+            version=seq,
+            kind="message",
+            at=at,
+            actor=self._principal.actor,
+            body=draft.body,
+            tokens=draft.tokens,
+        )
 
     def _event(self, exported: ExportedEvent, body: bytes, place: str, where: str) -> Admitted:
         kind = exported.kind
@@ -145,6 +156,7 @@ class Admission:
             format=exported.format,
             metadata=metadata,
             outcome=exported.outcome,
+            tokens=None if draft is None else draft.tokens,
         )
         return Admitted(event, draft, place)
 
@@ -271,6 +283,7 @@ _SHAPES: dict[str, type[Any]] = {
     "session_restored": Reasoned,
     "session_expired": SessionExpired,
     "session_transferred": SessionTransferred,
+    "context_threshold": ContextThreshold,
 }
 _BODIES: dict[str, Callable[[Any, Admission, str], None]] = {
     "message_retracted": _reasoned,

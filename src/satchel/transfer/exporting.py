@@ -163,9 +163,11 @@ async def log(
     last: int,
     *,
     kind: Literal["message", "message_retracted", "title_changed", "metadata_changed"] | None = None,
+    whole_to: int | None = None,
 ) -> AsyncIterator[Event]:
     """The events up to ``last``, page by page; ownership is asked at each. Raises StoreCorrupt at one that cannot be read:
-    a copy with a hole in it would be taken for the whole."""
+    a copy with a hole in it would be taken for the whole. Behind ``whole_to`` nothing is copied: what cannot be read there
+    comes as the placeholder that it is."""
     after = 0
     while after < last:
 
@@ -174,7 +176,7 @@ async def log(
 
         page, _ = await access.read(ref, fetch)
         for event in page.events:
-            if event.is_corrupt:
+            if event.is_corrupt and (whole_to is None or event.seq <= whole_to):
                 raise StoreCorrupt(f"event {event.seq} of session {ref.session_id}")
             yield event
         if len(page.events) < PAGE:

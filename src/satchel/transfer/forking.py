@@ -93,7 +93,7 @@ async def _point(access: Access, ref: SessionRef, source: SessionRecord, up_to: 
     if up_to is None or up_to >= source.last_seq:
         return source.last_seq
     pairs = Pairs()
-    async for event in log(access, ref, source.last_seq):
+    async for event in log(access, ref, source.last_seq, whole_to=up_to):
         pairs.take(event)
     return pairs.cut(up_to)
 
@@ -101,8 +101,8 @@ async def _point(access: Access, ref: SessionRef, source: SessionRecord, up_to: 
 async def _past(access: Access, ref: SessionRef, source: SessionRecord, point: int, metadata: bytes) -> Past:
     past = Past(point, title=source.title, metadata=metadata)
     if point < source.last_seq:
-        async for event in log(access, ref, source.last_seq, kind="title_changed"):
+        async for event in log(access, ref, source.last_seq, kind="title_changed", whole_to=point):
             past.take(event)
-        async for event in log(access, ref, source.last_seq, kind="metadata_changed"):
+        async for event in log(access, ref, source.last_seq, kind="metadata_changed", whole_to=point):
             past.take(event)
     return past

@@ -118,7 +118,7 @@ class _Import:
         return Replay(blank, metadata=self._conversation.metadata, limits=self._access.limits)
 
     def _events(self, blank: SessionRecord, clock: Clock) -> Iterable[Admitted]:
-        admission = Admission(self._access.principal, self._access.limits, clock.now)
+        admission = Admission(self._access, clock.now)
         return admission.events(self._conversation, said_at=blank.created_at)
 
     # -- the whole of it, before anything is written
@@ -165,7 +165,7 @@ class _Import:
         header = self._conversation.header
         if header is None:
             return {}
-        admission = Admission(self._access.principal, self._access.limits, clock.now)
+        admission = Admission(self._access, clock.now)
         inputs: dict[str, bytes] = {}
         for run_id, text in header.waiting.items():
             place = f"satchel.waiting.{run_id}"

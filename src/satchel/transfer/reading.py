@@ -102,5 +102,7 @@ def read_policy(policy: SessionPolicy | None, access: Access) -> SessionPolicy:
         retention=durations["retention"],
         restore_closed=policy.restore_closed,
         restore_expired=policy.restore_expired,
+        context_window=policy.context_window,
+        context_share=policy.context_share,
     ).over(access.policy)
     return policy

@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from satchel.context import Context
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
+from satchel.domain.page import Page
 from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
+from satchel.domain.tool_call import ToolCall
 from satchel.engine import ToolUse
 from satchel.errors import RunFenced
 from satchel.worker.patience import patiently
@@ -71,6 +73,29 @@ class CarriedContext:
 
     async def context(self, *, max_tokens: int = 8000) -> Context:
         return await self._read(lambda: self._running.context(max_tokens=max_tokens))
+
+    async def tool_history(
+        self,
+        *,
+        run_id: str | None = None,
+        tool: str | None = None,
+        tool_call_id: str | None = None,
+        is_open: bool | None = None,
+        order: Literal["asc", "desc"] = "asc",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[ToolCall]:
+        return await self._read(
+            lambda: self._running.tool_history(
+                run_id=run_id,
+                tool=tool,
+                tool_call_id=tool_call_id,
+                is_open=is_open,
+                order=order,
+                limit=limit,
+                cursor=cursor,
+            )
+        )
 
     async def update_working_memory(
         self, patch: Mapping[str, Any], *, expected_version: int | None = None, idempotency_key: str | None = None

@@ -11,7 +11,7 @@ from satchel.domain.edit import Edit
 from satchel.domain.event import CHAT_FORMAT, Event, MessageStatus
 from satchel.domain.idempotency import Answer
 from satchel.domain.limits import Limits
-from satchel.domain.message import AGENT_ROLES, INSTRUCTION_ROLES, Draft, Message, estimate
+from satchel.domain.message import AGENT_ROLES, INSTRUCTION_ROLES, Draft, Message, tokens_of
 from satchel.domain.principal import Principal
 from satchel.domain.rights import require
 from satchel.domain.run import Attempt
@@ -140,7 +140,8 @@ class RetractMessage(Decision[Message], frozen=True, kw_only=True):
             run_id=event.run_id,
             refers_to=self.seq,
         )
-        edit.fields["context_tokens"] = max(0, state.existing.context_tokens - estimate(event.body))
+        if event.status != "unanswered":  # it was not counted
+            edit.fields["context_tokens"] = max(0, state.existing.context_tokens - tokens_of(event))
         edit.fields["retracted"] = state.existing.retracted + 1
         edit.touch("messages")
         return edit.finish(edit.answer(seqs=(self.seq,)))

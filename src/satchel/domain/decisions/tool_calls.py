@@ -138,6 +138,7 @@ class RecordToolCall(BeginsCall, frozen=True, kw_only=True):
     status: ToolCallStatus
     result: bytes | None = None
     error: bytes | None = None
+    tokens: int | None = None  # of a message that says the outcome
 
     @property
     def size(self) -> int:
@@ -160,7 +161,7 @@ class RecordToolCall(BeginsCall, frozen=True, kw_only=True):
         seq = edit.event("tool_call_recorded", body, run_id=self.run_id)
         row = self.row(edit, seq, body, self.status)
         if said:  # the result is a message, and stands there alone
-            end_seq, end_body, kind = edit.tool_message(row, self.status, self.result, self.error)
+            end_seq, end_body, kind = edit.tool_message(row, self.status, self.result, self.error, self.tokens)
         else:
             end_seq, end_body, kind = seq, body, "event"
         row = msgspec.structs.replace(row, end_time=clock.now, result_seq=end_seq, result_kind=kind, end_body=end_body)
@@ -180,6 +181,7 @@ class FinishToolCall(CallDecision, frozen=True, kw_only=True):
     status: ToolCallStatus
     result: bytes | None = None
     error: bytes | None = None
+    tokens: int | None = None  # of a message that says the outcome
 
     @property
     def size(self) -> int:
@@ -200,5 +202,5 @@ class FinishToolCall(CallDecision, frozen=True, kw_only=True):
             raise ToolCallEnded(seq=self.seq, status=row.status)
         check_call_holder(row, self.attempt)
         edit = Edit(state, clock, self.principal.actor)
-        edit.end_call(row, self.status, result=self.result, error=self.error)
+        edit.end_call(row, self.status, result=self.result, error=self.error, tokens=self.tokens)
         return edit.finish(edit.answer(seqs=(self.seq,), status=self.status))

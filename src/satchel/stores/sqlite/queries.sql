@@ -55,13 +55,13 @@ LIMIT 1;
 
 -- name: event
 SELECT
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, metadata, body
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body
 FROM events
 WHERE tenant_id = ?1 AND session_id = ?2 AND seq = ?3;
 
 -- name: retractions
 SELECT
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, metadata, body
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body
 FROM events INDEXED BY events_retractions
 WHERE tenant_id = ?1 AND session_id = ?2 AND refers_to = ?3 AND kind = 'message_retracted';
 
@@ -88,8 +88,9 @@ WHERE tenant_id = ?1 AND session_id = ?2;
 
 -- name: insert_event
 INSERT INTO events (
-    tenant_id, session_id, seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, metadata, body
-) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, CAST(?13 AS TEXT), CAST(?14 AS TEXT));
+    tenant_id, session_id, seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata,
+    body
+) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, CAST(?14 AS TEXT), CAST(?15 AS TEXT));
 
 -- name: insert_idempotency_record
 INSERT INTO idempotency_records (tenant_id, session_id, key_hash, fingerprint, answer)
@@ -137,7 +138,7 @@ DELETE FROM metadata WHERE tenant_id = ?1 AND session_id = ?2;
 
 -- name: newest_messages
 SELECT
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, metadata, body
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body
 FROM events INDEXED BY events_messages
 WHERE
     tenant_id = ?1 AND session_id = ?2 AND kind = 'message'
@@ -154,7 +155,7 @@ LIMIT ?3;
 -- Pages of events: ?3 < seq < ?4, of run ?5, ?6 = 1 with those that were taken back; the last column says which were.
 -- name: messages_ascending
 SELECT
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, metadata, body,
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body,
     EXISTS (
         SELECT 1
         FROM events AS back INDEXED BY events_retractions
@@ -171,7 +172,7 @@ LIMIT ?7;
 
 -- name: messages_descending
 SELECT
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, metadata, body,
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body,
     EXISTS (
         SELECT 1
         FROM events AS back INDEXED BY events_retractions
@@ -189,7 +190,7 @@ LIMIT ?7;
 -- ?8: of this kind, or of any.
 -- name: events_ascending
 SELECT
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, metadata, body,
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body,
     EXISTS (
         SELECT 1
         FROM events AS back INDEXED BY events_retractions
@@ -206,7 +207,7 @@ LIMIT ?7;
 
 -- name: events_descending
 SELECT
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, metadata, body,
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body,
     EXISTS (
         SELECT 1
         FROM events AS back INDEXED BY events_retractions

@@ -155,6 +155,7 @@ def event_row(tenant_id: str, session_id: str, event: Event) -> Row:
         None if event.status == "complete" else event.status,
         None if event.format == CHAT_FORMAT else event.format,
         event.outcome,
+        event.tokens,
         event.metadata,
         event.body,
     )
@@ -185,7 +186,7 @@ def shown_event(ref: SessionRef, row: Row) -> Event:
 
 
 def _decode_event(row: Row) -> Event:
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, metadata, body = row[:12]
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body = row[:13]
     _check_json(body)
     if metadata is not None:
         _check_json(metadata)
@@ -204,6 +205,7 @@ def _decode_event(row: Row) -> Event:
         status="complete" if status is None else status.decode(),
         format=CHAT_FORMAT if format is None else format.decode(),
         outcome=None if outcome is None else outcome.decode(),
+        tokens=tokens,
         metadata=metadata,
     )
 

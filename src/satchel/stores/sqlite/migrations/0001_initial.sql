@@ -62,6 +62,7 @@ CREATE TABLE events (
     status     TEXT,
     format     TEXT,
     outcome    TEXT,
+    tokens     INTEGER,
     metadata   TEXT,
     body       TEXT    NOT NULL,
     PRIMARY KEY (tenant_id, session_id, seq)
