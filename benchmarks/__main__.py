@@ -13,6 +13,7 @@ from benchmarks.appends import appends, file_size
 from benchmarks.figures import Figure
 from benchmarks.processes import import_memory, import_time, lone_writer
 from benchmarks.reads import lists, long_sessions
+from benchmarks.streams import delays
 from benchmarks.workers import pickup
 
 Group = Callable[[], Awaitable[list[Figure]]]
@@ -50,6 +51,9 @@ def groups(*, quick: bool) -> dict[str, Group]:
     async def picked_up() -> list[Figure]:
         return await pickup(runs=100 if quick else 300)
 
+    async def followed() -> list[Figure]:
+        return await delays(count=50 if quick else 150)
+
     async def counted() -> list[Figure]:
         from benchmarks.tokens import tokens  # it loads a tokenizer's vocabulary: a second
 
@@ -64,6 +68,7 @@ def groups(*, quick: bool) -> dict[str, Group]:
         "bytes": size,
         "list.100k": listed,
         "run.pickup": picked_up,
+        "follow": followed,
         "context.tokens": counted,
         "processes": processes,
     }

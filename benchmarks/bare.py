@@ -12,7 +12,10 @@ from satchel.stores.sqlite.queries import SQL
 
 Row = tuple[Any, ...]
 
-_EVENT = "tenant_id, session_id, seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body"
+_EVENT = (
+    "tenant_id, session_id, seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, streamed,"
+    " metadata, body"
+)
 
 
 class Rows:

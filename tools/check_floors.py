@@ -14,7 +14,21 @@ FLOORS: tuple[tuple[str, frozenset[str]], ...] = (
     ("3a", frozenset({"commit", "follow", "context", "shown", "stores"})),
     (
         "3b",
-        frozenset({"access", "sessions", "runs", "children", "listing", "sweeper", "transfer", "worker", "working"}),
+        frozenset(
+            {
+                "access",
+                "children",
+                "listing",
+                "runs",
+                "sessions",
+                "streaming",
+                "sweeper",
+                "texts",
+                "transfer",
+                "worker",
+                "working",
+            }
+        ),
     ),
     ("4", frozenset({"http", "console", "adapters", "sync", "testing", "engines", "opening"})),
     ("5", frozenset({"cli", "demo", "__main__"})),

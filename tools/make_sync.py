@@ -36,6 +36,12 @@ MIRRORS = (
 INSTEAD = {
     "OpenStore": ("satchel.sync.opening", "OpenStore"),
     "RunInProgress": ("satchel.sync.working", "RunContext"),
+    "StreamedAnswer": ("satchel.sync.streaming", "TextStream"),
+}
+# Of what is entered, the blocking side's own view.
+SHOWN = {
+    "RunInProgress": "lambda running: RunContext(running, self._loop)",
+    "StreamedAnswer": "lambda answer: TextStream(answer, self._loop)",
 }
 HELPERS = {
     "AbstractContextManager": "contextlib",
@@ -88,6 +94,7 @@ def path_of_module(folder: Path, module: str) -> Path:
 class Method:
     function: Function
     source: Source  # where it is written
+    overloads: tuple[Function, ...] = ()
 
     @property
     def docstring(self) -> str | None:
@@ -122,9 +129,13 @@ def read_class(module: str, name: str) -> Class:
                 known = methods.setdefault(key, method)
                 assert known.source.module == method.source.module, f"{name} has {key} from two parts"
             origins |= part.origins
+    overloads: dict[str, tuple[Function, ...]] = {}
     for item in node.body:
         if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
-            method = Method(function=item, source=source)
+            if has_decorator(item, "overload"):
+                overloads[item.name] = (*overloads.get(item.name, ()), item)
+                continue
+            method = Method(function=item, source=source, overloads=overloads.get(item.name, ()))
             if item.name == "__init__":
                 constructor = method
             elif not item.name.startswith("_"):
@@ -209,7 +220,7 @@ def body_of(function: Function) -> str:
     if has_decorator(function, "property"):
         return f"return self._async.{function.name}"
     if has_decorator(function, "asynccontextmanager") or returns.startswith("AbstractAsyncContextManager"):
-        shown = "lambda running: RunContext(running, self._loop)" if "RunInProgress" in returns else "as_it_is"
+        shown = next((view for name, view in SHOWN.items() if name in returns), "as_it_is")
         return f"return Held(self._loop, {call}, {shown})"
     if returns.startswith("AsyncIterator"):
         return f"return Iteration(self._loop, {call})"
@@ -242,6 +253,9 @@ def class_text(mirror: Mirror, found: Class) -> str:
     lines += ["", *(f"    {line}" for line in constructor_of(mirror, found))]
     for name, documented in contract.methods.items():
         method = found.methods[name]
+        for overload in method.overloads:
+            parameters, returns = blocking_signature(overload)
+            lines += ["", "    @overload", f"    def {name}({parameters}) -> {returns}: ..."]
         parameters, returns = blocking_signature(method.function)
         if has_decorator(method.function, "property"):
             lines += ["", "    @property"]

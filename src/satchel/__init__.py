@@ -12,9 +12,10 @@ from satchel.domain.policy import Policy
 from satchel.domain.principal import Principal
 from satchel.domain.run import Attempt, Run, RunError, Usage
 from satchel.domain.session import Session
+from satchel.domain.stream import TextDelta, TextPosition
 from satchel.domain.tokens import TokenCounter
 from satchel.domain.tool_call import ToolCall
-from satchel.engine import Engine, RunContext, ToolUse
+from satchel.engine import Engine, RunContext, TextStream, ToolUse
 from satchel.errors import (
     Conflict,
     FrozenSnapshot,
@@ -45,6 +46,7 @@ from satchel.errors import (
     StoreError,
     StoreMisused,
     StoreUnavailable,
+    StreamGap,
     ToolCallEnded,
     ToolCallNotFound,
     ToolCallOpen,
@@ -105,8 +107,12 @@ __all__ = [
     "StoreError",
     "StoreMisused",
     "StoreUnavailable",
+    "StreamGap",
     "SweepReport",
     "Sweeper",
+    "TextDelta",
+    "TextPosition",
+    "TextStream",
     "TokenCounter",
     "ToolCall",
     "ToolCallEnded",

@@ -22,6 +22,7 @@ from satchel.domain.record import SessionRecord
 from satchel.domain.rights import may_see
 from satchel.domain.run import Attempt
 from satchel.domain.state import Clock
+from satchel.domain.stream import TextPosition
 from satchel.domain.tokens import TokenCounter
 from satchel.domain.upkeep import is_overdue
 from satchel.errors import (
@@ -212,6 +213,14 @@ def checked_attempt(attempt: object, *, field: str = "attempt") -> None:
         or type(attempt.attempt) is not int
     ):
         raise InvalidInput("must be an Attempt: Attempt(run.run_id, run.attempt)", field=field)
+
+
+def checked_position(position: object) -> None:
+    """Raises InvalidInput unless it can be a place in a streamed message."""
+    if not isinstance(position, TextPosition) or type(position.run_id) is not str:
+        raise InvalidInput("must be a TextPosition, as a TextDelta has it", field="position")
+    for name in ("attempt", "message", "offset"):
+        checked_whole(getattr(position, name), field=f"position.{name}")
 
 
 def checked_policy(policy: object) -> None:

@@ -26,6 +26,7 @@ from satchel.domain.record import SessionRecord
 from satchel.domain.rights import may_see
 from satchel.domain.run import RunRow, stored_run
 from satchel.domain.state import Clock, Effect, SessionState, Want, merge_wants
+from satchel.domain.stream import Piece, StreamKey
 from satchel.domain.tokens import TokenCounter, checked_counter
 from satchel.domain.tool_call import CallRow
 from satchel.domain.upkeep import is_overdue, settle
@@ -93,10 +94,12 @@ class _Fold:
     __slots__ = (
         "base",
         "calls",
+        "ended_streams",
         "events",
         "idempotency",
         "metadata",
         "not_after",
+        "partials",
         "results",
         "runs",
         "state",
@@ -113,6 +116,8 @@ class _Fold:
         self.events: list[Event] = []
         self.runs: dict[str, RunRow] = {}
         self.calls: dict[int, CallRow] = {}
+        self.partials: list[Piece] = []
+        self.ended_streams: list[StreamKey] = []
         self.working_memory: bytes | None = None
         self.metadata: bytes | None = None
         self.idempotency: list[IdempotencyRecord] = []
@@ -173,11 +178,18 @@ class _Fold:
             self.runs[run.run_id] = run
         for call in effect.calls:
             self.calls[call.seq] = call
+        if effect.partials or effect.ended_streams:
+            self._lay_streams(effect)
         if effect.working_memory is not None:
             self.working_memory = effect.working_memory
         if effect.metadata is not None:
             self.metadata = effect.metadata
         self.written = True
+
+    def _lay_streams(self, effect: Effect) -> None:
+        ended = effect.ended_streams
+        self.partials = [piece for piece in (*self.partials, *effect.partials) if piece.key not in ended]
+        self.ended_streams.extend(ended)
 
     def _remember(self, decision: Decision[Any], answer: Answer) -> None:
         if decision.key is None:
@@ -205,6 +217,8 @@ class _Fold:
             events=tuple(self.events),
             runs=tuple([stored_run(run) for run in self.runs.values()]) if self.runs else (),
             calls=tuple(self.calls.values()),
+            partials=tuple(self.partials),
+            ended_streams=tuple(self.ended_streams),
             working_memory=self.working_memory,
             metadata=self.metadata,
             idempotency=tuple(self.idempotency),

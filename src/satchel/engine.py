@@ -31,6 +31,29 @@ class ToolUse(Protocol):
         ...
 
 
+class TextStream(Protocol):
+    """An assistant's message that is being said. Before the block is left, ``tool_calls`` may be set, a list as a chat API
+    gives it, and in ``members`` whatever else the message has."""
+
+    tool_calls: list[Mapping[str, Any]] | None
+    members: dict[str, Any]
+
+    async def write(self, text: str) -> None:
+        """Say ``text``. Followers see it once it is stored, moments later; this waits only while more than 64 KiB are
+        still to be stored. Raises LimitExceeded when the message becomes too long, RunFenced when the run is lost."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """All that was said."""
+        ...
+
+    @property
+    def message(self) -> Message | None:
+        """What it became, once the block is left; None if nothing was said."""
+        ...
+
+
 class ModelContext(Protocol):
     """What a model should see: OpenAI chat messages, and what they weigh."""
 
@@ -107,6 +130,15 @@ class RunContext(Protocol):
         interrupted: bool = False,
         idempotency_key: str | None = None,
     ) -> Message: ...
+
+    def stream(self, *, metadata: Mapping[str, Any] | None = None) -> AbstractAsyncContextManager[TextStream]:
+        """``async with ctx.stream() as answer: await answer.write("…")``
+
+        The text reaches those who follow the session with ``text=True`` while the model speaks. Leaving the block makes it
+        an assistant's message, with ``answer.tool_calls`` and ``answer.members``; nothing, if nothing was said. A block that
+        raises or is cancelled leaves it marked ``interrupted``, and so does a run that is lost, or ended by somebody else.
+        """
+        ...
 
     def tool(
         self, tool: str, arguments: object = None, *, tool_call_id: str | None = None

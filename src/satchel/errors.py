@@ -26,6 +26,7 @@
     │   ├── QueueFull                too many runs, or too much input, are waiting
     │   ├── RunFenced                this attempt no longer holds the run
     │   ├── RunNested                a child run cannot have child runs of its own
+    │   ├── StreamGap                a piece of streamed text does not follow on what is stored
     │   ├── IllegalTransition        the run cannot go from this status to that one
     │   ├── ToolCallOpen             a call of that label is still open
     │   └── ToolCallEnded            the call has ended already, with another outcome
@@ -274,6 +275,22 @@ class RunFenced(Conflict):
         self.attempt = attempt
         self.reason = reason
         super().__init__(f"attempt {attempt} of run {run_id} holds it no longer: {reason}")
+
+
+class StreamGap(Conflict):
+    """A piece of streamed text does not follow on what is stored of its message: text between is missing, or other text
+    stands there."""
+
+    code = "stream_gap"
+
+    def __init__(self, *, run_id: str, message: int, expected: int, offset: int) -> None:
+        self.run_id = run_id
+        self.message = message
+        self.expected = expected
+        self.offset = offset
+        super().__init__(
+            f"streamed message {message} of run {run_id} goes on at character {expected}, this text begins at {offset}"
+        )
 
 
 class RunNested(Conflict):

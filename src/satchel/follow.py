@@ -1,42 +1,122 @@
-"""Tail a session's log: read after N, wait for a hint or a while, read again. A lost hint costs time, never data."""
+"""Tail a session's log: read after N, wait for a hint or a while, read again. A lost hint costs time, never data.
+
+Text that streams is read beside it, when the record says that there is some: an idle session costs no read more.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol, TypeVar
 
 from satchel.domain.event import Event
 from satchel.domain.ids import SessionRef
-from satchel.store import EventPage, Store
+from satchel.domain.record import SessionRecord
+from satchel.domain.stream import OpenStream, StreamKey, TextDelta, TextPosition, text_of
+from satchel.store import EventPage, PartialPage, Store
 
 PAGE = 200
+PIECES = 32  # of one message, read at once
 PATIENCE = 5.0  # seconds between two looks when no hint comes
 
+R = TypeVar("R", EventPage, PartialPage)
 
-async def follow(
-    store: Store,
-    ref: SessionRef,
-    read: Callable[[Callable[[], Awaitable[EventPage]]], Awaitable[EventPage]],
-    *,
-    after: int,
-    run_id: str | None = None,
-) -> AsyncIterator[Event]:
+
+class Reader(Protocol):
+    """Checks each page as any other read: ownership is asked again while it lasts, and a deleted session ends the following
+    with SessionDeleted."""
+
+    async def __call__(self, fetch: Callable[[], Awaitable[R]]) -> R: ...
+
+
+class Follower:
     """Every event after ``after``, in order, for ever; with ``run_id`` those of one run, until it has ended.
 
-    ``read`` checks each page as any other read: ownership is asked again while it lasts, and a deleted session ends the
-    following with SessionDeleted.
+    With ``text`` also what streams, from ``position`` on: each delta once it is stored, behind every event that was there
+    when it was read and before the message that ends it. Held in memory: one page of each.
     """
-    while True:
-        position = after
 
-        async def fetch(position: int = position) -> EventPage:
-            return await store.events(ref, after=position, limit=PAGE)
+    def __init__(
+        self,
+        store: Store,
+        ref: SessionRef,
+        read: Reader,
+        *,
+        after: int,
+        run_id: str | None = None,
+        text: bool = False,
+        position: TextPosition | None = None,
+    ) -> None:
+        self._store = store
+        self._ref = ref
+        self._read = read
+        self._after = after
+        self._run_id = run_id
+        self._text = text
+        self._told: dict[StreamKey, int] = {} if position is None else {StreamKey(*position[:3]): position.offset}
+        self._ended = False
 
-        page = await read(fetch)
-        for event in page.events:
-            after = event.seq
-            if run_id is None or event.run_id == run_id:
+    async def follow(self) -> AsyncIterator[Event | TextDelta]:
+        while not self._is_over():
+            page = await self._page()
+            for event in self._wanted(page):
                 yield event
-                if run_id is not None and event.kind == "run_ended":
-                    return
-        if len(page.events) < PAGE:
-            await store.wait(ref, after, PATIENCE)
+            record = page.record
+            if len(page.events) == PAGE or record is None:
+                continue
+            for stream in self._streams(record):
+                while self._told.get(stream.key, 0) < stream.offset and not self._is_over():
+                    for item in await self._next_text(stream):
+                        yield item
+            if not self._is_over():
+                revision = record.revision if self._text else None
+                await self._store.wait(self._ref, self._after, PATIENCE, revision=revision)
+
+    def _is_over(self) -> bool:
+        return self._ended
+
+    async def _page(self, *, before: int | None = None) -> EventPage:
+        return await self._read(lambda: self._store.events(self._ref, after=self._after, before=before, limit=PAGE))
+
+    def _wanted(self, page: EventPage) -> list[Event]:
+        wanted: list[Event] = []
+        for event in page.events:
+            self._after = event.seq
+            if self._run_id is None or event.run_id == self._run_id:
+                wanted.append(event)
+                if self._run_id is not None and event.kind == "run_ended":
+                    self._ended = True
+                    break
+        return wanted
+
+    def _streams(self, record: SessionRecord) -> list[OpenStream]:
+        """Those that are followed; what was told of others is forgotten."""
+        if not self._text:
+            return []
+        self._told = {stream.key: self._told[stream.key] for stream in record.streams if stream.key in self._told}
+        return [stream for stream in record.streams if self._run_id in (None, stream.run_id)]
+
+    async def _next_text(self, stream: OpenStream) -> list[Event | TextDelta]:
+        """What comes next of a message that is being said, behind the events that stand before it."""
+        key = stream.key
+        told = self._told.get(key, 0)
+        page = await self._read(
+            lambda: self._store.partial(
+                self._ref, key.run_id, attempt=key.attempt, message=key.message, offset=told, limit=PIECES
+            )
+        )
+        items: list[Event | TextDelta] = []
+        if page.record is not None and page.record.last_seq > self._after:
+            events = await self._page(before=page.record.last_seq + 1)
+            items.extend(self._wanted(events))
+            if self._after < page.record.last_seq:
+                return items  # more of them come first; the text is read again behind them
+        if self._ended:
+            return items
+        text = text_of(page.pieces, start=told)
+        if text:
+            delta = TextDelta(run_id=key.run_id, attempt=key.attempt, message=key.message, offset=told, text=text)
+            self._told[key] = delta.end
+            items.append(delta)
+        else:  # it is final by now, or cannot be read
+            self._told[key] = stream.offset
+        return items

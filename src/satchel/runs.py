@@ -42,13 +42,14 @@ from satchel.domain.principal import Principal
 from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run, RunError, RunStatus, Usage
 from satchel.errors import InvalidInput, RunNotFound
 from satchel.store import RunPage
+from satchel.texts import RunTexts
 
 LEASE = 30.0  # seconds; renewed at a third of it
 GOAL_BYTES = 8 * 1024
 STATUSES = ("READY", "RUNNING", "WAITING", "COMPLETED", "FAILED", "CANCELLED")
 
 
-class RunManager:
+class RunManager(RunTexts):
     """Runs of the sessions that its principal may see.
 
     Every method that writes takes ``idempotency_key`` and, where others could have changed what it builds on,

@@ -20,6 +20,7 @@ from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord, SessionStatus
 from satchel.domain.run import RunRow, RunStatus
 from satchel.domain.state import Clock, SessionState, Want
+from satchel.domain.stream import Piece, StreamKey
 from satchel.domain.tool_call import CallRow
 from satchel.errors import SatchelError
 
@@ -53,6 +54,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     runs: tuple[RunRow, ...] = ()
     calls: tuple[CallRow, ...] = ()
+    partials: tuple[Piece, ...] = ()  # new ones, of streams that are not among the ended
+    ended_streams: tuple[StreamKey, ...] = ()  # all pieces of these go; there need not be any
     working_memory: bytes | None = None  # None: as it was; b"": none
     metadata: bytes | None = None
     idempotency: tuple[IdempotencyRecord, ...] = ()
@@ -99,6 +102,12 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[RunRow, ...] = ()
 
 
+class PartialPage(msgspec.Struct, frozen=True, kw_only=True):
+    record: SessionRecord | None
+    clock: Clock
+    pieces: tuple[Piece, ...] = ()
+
+
 class ListedSession(msgspec.Struct, frozen=True, kw_only=True):
     record: SessionRecord
     metadata: bytes = b""
@@ -135,7 +144,8 @@ class Store(Protocol):
         The state holds: the record; of ``keys`` the idempotency records that exist; the rows of ``run_ids`` and
         ``call_seqs``; for each of ``arguments_hashes`` the seq of the newest call with it; the events of ``event_seqs``
         and the retractions that refer to them; with ``open_work`` (and always when the record ``is_overdue``) the rows
-        of the run that has the turn, of its open children, of the queue and of the open calls; with ``layer``, and only
+        of the run that has the turn, of its open children, of the queue and of the open calls, and the pieces of the record's
+        streams; those of ``streams`` in any case (a piece that cannot be read is given as it is); with ``layer``, and only
         if the run that has the turn has one (``Want.layered``), its row and the memory. Memory and metadata are b""
         unless wanted.
         Runs come with their input (also when it is a message by now), calls with their bodies.
@@ -223,6 +233,13 @@ class Store(Protocol):
         limit: int,
     ) -> RunPage: ...
 
+    async def partial(
+        self, ref: SessionRef, run_id: str, *, attempt: int, message: int, offset: int = 0, limit: int
+    ) -> PartialPage:
+        """The pieces of one streamed message in order, at most ``limit``, beginning with the one that holds the character at
+        ``offset``, or the last one before it. None when it is final, or nothing was stored."""
+        ...
+
     # Across sessions
 
     async def sessions(
@@ -249,8 +266,9 @@ class Store(Protocol):
         to claim. ``sweep``: ``sweep_at`` has come, or a lease is over."""
         ...
 
-    async def wait(self, ref: SessionRef, after: int, timeout: float) -> None:
-        """Until the session may have an event after ``after``; at most ``timeout`` seconds. A hint: may return early."""
+    async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
+        """Until the session may have an event after ``after``, or, with ``revision``, a record of another revision (which is
+        how a streamed piece is heard of); at most ``timeout`` seconds. A hint: may return early."""
         ...
 
     # Housekeeping

@@ -20,6 +20,7 @@ from satchel.domain.tool_call import ToolCall
 from satchel.engine import ToolUse
 from satchel.errors import Conflict, IllegalTransition, InvalidInput, NotFound, RunFenced, SessionNotActive, StoreError
 from satchel.runs import RunManager, checked_text
+from satchel.streaming import StreamedAnswer, streaming
 
 if TYPE_CHECKING:
     from satchel.sessions import SessionManager
@@ -59,6 +60,7 @@ class RunInProgress:
         self._run = run
         self._attempt = Attempt(run.run_id, run.attempt)
         self._cancelled = False
+        self._streamed = 0  # messages
         self.stop_reason = "end_turn"
 
     @property
@@ -148,6 +150,10 @@ class RunInProgress:
             attempt=self._attempt,
             idempotency_key=idempotency_key,
         )
+
+    def stream(self, *, metadata: Mapping[str, Any] | None = None) -> AbstractAsyncContextManager[StreamedAnswer]:
+        self._streamed += 1
+        return streaming(self._runs, self.session_id, self._attempt, self._streamed, metadata)
 
     def tool(
         self, tool: str, arguments: object = None, *, tool_call_id: str | None = None

@@ -120,6 +120,59 @@ def test_it_ends_with_the_run(shell: None) -> None:
         assert process.wait(timeout=20) == 0
 
 
+def speaking(session_id: str) -> Attempt:
+    run = with_runs(lambda runs: runs.add_run(session_id, start=True))
+    attempt = Attempt(run.run_id, run.attempt)
+    with_runs(lambda runs: runs.add_text(session_id, attempt, "half \x1b[31m", message=1, offset=0))
+    return attempt
+
+
+def go_on(session_id: str, attempt: Attempt) -> None:
+    with_runs(lambda runs: runs.add_text(session_id, attempt, "an ans", message=1, offset=10))
+
+
+def test_text_is_shown_while_it_is_said_and_moves_no_cursor(shell: None) -> None:
+    session_id = make_session()
+    attempt = speaking(session_id)
+    terminal = Terminal(["tail", session_id, "--text", "--after", "0"])
+    terminal.wait_for("half \\x1b[31m")
+    go_on(session_id, attempt)
+    terminal.wait_for("an ans")
+    with_runs(lambda runs: runs.complete_run(session_id, attempt))
+    terminal.wait_for("COMPLETED")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 0
+    lines = [line for line in terminal.shown.splitlines() if "half" in line]
+    assert lines[0] == "half \\x1b[31man ans"
+    assert "assistant: half" in lines[1]
+
+
+def test_text_as_json_lines(shell: None) -> None:
+    session_id = make_session()
+    attempt = speaking(session_id)
+    with tailing(session_id, "--text", "--after", "2", "--json") as process:
+        first = json.loads(line_of(process))
+        go_on(session_id, attempt)
+        second = json.loads(line_of(process))
+        with_runs(lambda runs: runs.complete_run(session_id, attempt))
+        message = json.loads(line_of(process))
+    assert first == {
+        "kind": "text_delta",
+        "run_id": attempt.run_id,
+        "attempt": 1,
+        "message": 1,
+        "offset": 0,
+        "end": 10,
+        "text": "half \x1b[31m",
+    }
+    assert (second["offset"], second["text"]) == (10, "an ans")
+    assert (message["kind"], message["status"], message["streamed"]) == ("message", "interrupted", 1)
+
+
+def test_text_needs_following(cli: Cli, work: Work) -> None:
+    assert cli("tail", work.session_id, "--text", "--no-follow").code == 2
+
+
 def test_it_ends_with_an_error_when_the_session_is_deleted(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("satchel.follow.PATIENCE", 0.1)
     session_id = make_session()

@@ -21,6 +21,7 @@ from satchel.testing.messages import MessageSuite
 from satchel.testing.runs import RunSuite
 from satchel.testing.store_reading import StoreReadingSuite
 from satchel.testing.store_writing import StoreWritingSuite
+from satchel.testing.streams import StreamSuite
 from satchel.testing.suite import StoreFactory
 from satchel.testing.suites import SUITES, bound_to
 from satchel.testing.tool_calls import ToolCallSuite
@@ -37,6 +38,7 @@ WHERE_WRITERS_MEET = (
     MemorySuite,
     MessageSuite,
     RunSuite,
+    StreamSuite,
     ToolCallSuite,
     TransferSuite,
     VersionSuite,

@@ -358,3 +358,26 @@ async def test_what_is_said_of_corruption_holds_for_reads_and_writes(stage: Stag
         with pytest.raises(StoreCorrupt, match="in a form that cannot be read") as caught:
             await attempt
         assert "nothing was" not in str(caught.value)
+
+
+# -- text that streams
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+async def test_a_corrupt_piece_of_text_keeps_what_is_before_it_and_hinders_nobody(
+    stage: Stage, damage: Damage, broken: str
+) -> None:
+    sid = await stage.session()
+    _, attempt = await stage.started_run(sid)
+    for offset, text in ((0, "abc"), (3, "def"), (6, "ghi")):
+        await stage.runs().add_text(sid, attempt, text, message=1, offset=offset)
+    damage(f'UPDATE partials SET body = {broken} WHERE "offset" = 3')  # noqa: S608  # fixed texts
+    items = stage.sessions().follow(sid, text=True)
+    delta = await asyncio.wait_for(anext(items), 10)
+    assert getattr(delta, "text", "") == "abc"
+    await stage.sessions().append_message(sid, said("beside"))
+    await stage.runs().complete_run(sid, attempt)
+    rest = [await asyncio.wait_for(anext(items), 10) for _ in range(3)]
+    assert [getattr(item, "kind", "") for item in rest] == ["message", "message", "run_ended"]
+    interrupted = (await stage.sessions().messages(sid, order="desc", limit=1)).items[0]
+    assert (interrupted.content, interrupted.status) == ("abc", "interrupted")

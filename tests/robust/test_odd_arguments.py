@@ -23,6 +23,7 @@ from satchel.domain.page import Page
 from satchel.domain.policy import Policy
 from satchel.domain.principal import Principal
 from satchel.domain.run import Attempt, Run
+from satchel.domain.stream import TextPosition
 from satchel.errors import SatchelError
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
@@ -116,6 +117,10 @@ PLAIN: dict[str, tuple[str, Callable[[World], dict[str, Any]]]] = {
     "add_child_run": ("busy", lambda w: {"session_id": w.session_id, "parent": w.attempt}),
     "add_run": ("none", lambda w: {"session_id": w.session_id}),
     "add_step": ("busy", lambda w: {"session_id": w.session_id, "attempt": w.attempt, "name": "a model"}),
+    "add_text": (
+        "busy",
+        lambda w: {"session_id": w.session_id, "attempt": w.attempt, "text": "x", "message": 1, "offset": 0},
+    ),
     "append_message": ("none", lambda w: {"session_id": w.session_id, "message": said("hello")}),
     "append_messages": ("none", lambda w: {"session_id": w.session_id, "messages": [said("hello"), said("again")]}),
     "append_tool_history": ("none", lambda w: {"session_id": w.session_id, "call": {"tool": "ls"}}),
@@ -126,6 +131,15 @@ PLAIN: dict[str, tuple[str, Callable[[World], dict[str, Any]]]] = {
     "create_session": ("none", lambda _: {"user_id": "ada"}),
     "delete_session": ("busy", lambda w: {"session_id": w.session_id}),
     "end_cancelled_run": ("busy", lambda w: {"session_id": w.session_id, "attempt": w.attempt}),
+    "end_text": (
+        "busy",
+        lambda w: {
+            "session_id": w.session_id,
+            "attempt": w.attempt,
+            "answer": said("x", "assistant"),
+            "message": 1,
+        },
+    ),
     "events": ("busy", lambda w: {"session_id": w.session_id}),
     "expire_session": ("busy", lambda w: {"session_id": w.session_id}),
     "export_sessions": ("none", lambda w: {"session_ids": [w.session_id]}),
@@ -164,6 +178,11 @@ PLAIN: dict[str, tuple[str, Callable[[World], dict[str, Any]]]] = {
 
 # An odd value can also stand inside: in the place of one thing, or of one field.
 INSIDE: dict[str, tuple[Callable[[Any], Any], ...]] = {
+    "answer": (
+        lambda odd: said(odd, "assistant"),
+        lambda odd: {"role": odd, "content": "x"},
+        lambda odd: said("x", "assistant", tool_calls=[{"id": odd}]),
+    ),
     "attempt": (lambda odd: Attempt(odd, 1), lambda odd: Attempt("run_x", odd)),
     "call": (
         lambda odd: {"tool": odd},
@@ -200,6 +219,7 @@ INSIDE: dict[str, tuple[Callable[[Any], Any], ...]] = {
         lambda _: Policy(idle=timedelta.max),
         lambda _: Policy(max_lifetime=timedelta(days=3_000_000), retention=timedelta.max),
     ),
+    "position": (lambda odd: TextPosition(odd, 1, 1, 0), lambda odd: TextPosition("run_x", 1, 1, odd)),
     "session_ids": (lambda odd: [odd],),
 }
 

@@ -140,7 +140,7 @@ _RETRACTIONS = "SEARCH back USING INDEX events_retractions (tenant_id=? AND sess
                 "SEARCH sessions USING COVERING INDEX sessions_leased (lease_until>?)",
             ],
         ),
-        ("last_seq", [f"SEARCH events USING PRIMARY KEY {_KEY}"]),
+        ("newest", [f"SEARCH events USING PRIMARY KEY {_KEY}"]),
     ],
 )
 def test_every_hot_statement_takes_its_index(path: Path, name: str, expected: list[str]) -> None:

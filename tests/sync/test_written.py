@@ -51,7 +51,8 @@ def test_every_public_method_is_there_with_its_parameters_and_its_docstring(asyn
 def test_the_context_of_a_run_documents_what_its_contract_does() -> None:
     for name, there in public(satchel.RunContext).items():
         said = vars(RunInProgress)[name].__doc__ or getattr(there, "__doc__", None)
-        assert getattr(RunContext, name).__doc__ == (said and said.replace("async with", "with")), name
+        words = said and said.replace("async with", "with").replace("await ", "")
+        assert getattr(RunContext, name).__doc__ == words, name
 
 
 def shape(function: Callable[..., Any]) -> list[tuple[str, object, object]]:

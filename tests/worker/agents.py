@@ -67,3 +67,23 @@ class Shop:
 
     async def run(self, ctx: RunContext) -> None:
         note("start", ctx)
+
+
+async def speak(ctx: RunContext) -> None:
+    """Two messages of a second and a half, a word every ten milliseconds."""
+    note("start", ctx)
+    for number in range(2):
+        async with ctx.stream() as answer:
+            for word in range(150):
+                await answer.write(f"{number}:{word} ")
+                await asyncio.sleep(0.01)
+    note("end", ctx)
+
+
+async def speak_and_block(ctx: RunContext) -> None:
+    """Says something, and hears nothing any more."""
+    async with ctx.stream() as answer:
+        await answer.write("half an ans")
+        await asyncio.sleep(0.2)
+        note("start", ctx)
+        time.sleep(60)  # noqa: ASYNC251  # the fault that is tried

@@ -56,9 +56,9 @@ class AbsentStore(StoreWrapper):
         self._meet()
         return await self.inner.due(queue, agent=agent, after=after, limit=limit)
 
-    async def wait(self, ref: SessionRef, after: int, timeout: float) -> None:
+    async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
         self._meet()
-        await self.inner.wait(ref, after, timeout)
+        await self.inner.wait(ref, after, timeout, revision=revision)
 
 
 # -- agents that block

@@ -204,6 +204,7 @@ Follow = Annotated[
 OfRun = Annotated[
     str | None, flag("--run", about="Only this run's events, and end when it has ended.", metavar="RUN_ID")
 ]
+StreamedText = Annotated[bool, flag("--text", about="Also text that is still being said.")]
 Folder = Annotated[
     Path | None,
     flag("--folder", about="Where the demo keeps its files; left out: a temporary folder.", metavar="FOLDER"),

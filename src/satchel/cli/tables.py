@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from satchel import Event, Message, Run, Session, ToolCall, WorkingMemory
+from satchel import Event, Message, Run, Session, TextDelta, ToolCall, WorkingMemory
 from satchel.cli import sentences
 from satchel.cli.visible import lines_kept, one_line, shortened
 
@@ -230,12 +230,28 @@ def _print_message(console: Console, message: Message) -> None:
 
 
 class EventLines:
-    """The log, a line each: cut at the edge of a terminal, whole anywhere else."""
+    """The log, a line each: cut at the edge of a terminal, whole anywhere else. Text that is being said stands between."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._saying: tuple[str, int, int] | None = None  # whose text the line is in the middle of
 
-    def print(self, event: Event) -> None:
+    def print(self, item: Event | TextDelta) -> None:
+        if isinstance(item, TextDelta):
+            said = item.run_id, item.attempt, item.message
+            self._end_text(unless=said)
+            self._saying = said
+            self._console.print(Text(lines_kept(item.text)), end="", soft_wrap=True)
+            return
+        self._end_text()
+        self._print_line(item)
+
+    def _end_text(self, *, unless: tuple[str, int, int] | None = None) -> None:
+        if self._saying not in (None, unless):
+            self._console.print()
+        self._saying = None
+
+    def _print_line(self, event: Event) -> None:
         line = Text.assemble(
             (f"{event.seq:>5}  ", "bold"),
             (f"{event.created_at:%m-%d %H:%M:%S}  ", "dim"),

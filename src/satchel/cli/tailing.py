@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
-from satchel import Event, RunManager, SessionManager
+from satchel import Event, RunManager, SessionManager, TextDelta
 from satchel.cli import documents, flags, output
 from satchel.cli.failures import FlagRefused
 from satchel.cli.store import opened, run_async
@@ -22,6 +22,7 @@ def tail_session(
     from_start: flags.FromStart = False,
     follow: flags.Follow = True,
     run_id: flags.OfRun = None,
+    text: flags.StreamedText = False,
     json: flags.Json = False,
 ) -> None:
     """Follow a session's log, line by line, as it grows.
@@ -30,22 +31,32 @@ def tail_session(
     beginning, and ends. A line begins with its seq: to go on later without a gap, give the last one to --after.
 
     Ctrl-C ends it with exit code 0. It also ends with the run of --run, and with code 4 when the session is deleted.
-    With --json each event is a JSON line.
+    With --json each event is a JSON line. With --text what an agent is saying is shown as it comes, before the line of its
+    message; as JSON lines of kind text_delta.
     """
     if from_start and after is not None:
         raise FlagRefused("--all begins at the beginning: leave --after out")
     if after is not None and after < 0:
         raise FlagRefused("--after must be a seq, or 0")
+    if text and not follow:
+        raise FlagRefused("--text shows what is still being said: leave --no-follow out")
     start = 0 if from_start else after
     if not follow:
-        run_async(_tail(where, session_id, start, run_id, follow=False, json=json))
+        run_async(_tail(where, session_id, start, run_id, follow=False, text=False, json=json))
         return
     with contextlib.suppress(KeyboardInterrupt):
-        run_async(_tail(where, session_id, start, run_id, follow=True, json=json))
+        run_async(_tail(where, session_id, start, run_id, follow=True, text=text, json=json))
 
 
 async def _tail(
-    where: flags.Where, session_id: str, start: int | None, run_id: str | None, *, follow: bool, json: bool
+    where: flags.Where,
+    session_id: str,
+    start: int | None,
+    run_id: str | None,
+    *,
+    follow: bool,
+    text: bool,
+    json: bool,
 ) -> None:
     show = _as_json if json else _as_lines()
     async with opened(where) as (sessions, store):
@@ -54,15 +65,17 @@ async def _tail(
             if follow and start is None and run.is_terminal:
                 output.say(f"run {run_id} has ended already ({run.status}); --all shows its events")
         if follow:
-            events = sessions.follow(session_id, after=start, run_id=run_id)
+            items = sessions.follow(session_id, after=start, run_id=run_id, text=text)
         else:
-            events = _there(sessions, session_id, start or 0, run_id)
-        async for event in events:
-            show(event)
+            items = _there(sessions, session_id, start or 0, run_id)
+        async for item in items:
+            show(item)
             output.flush()
 
 
-async def _there(sessions: SessionManager, session_id: str, after: int, run_id: str | None) -> AsyncIterator[Event]:
+async def _there(
+    sessions: SessionManager, session_id: str, after: int, run_id: str | None
+) -> AsyncIterator[Event | TextDelta]:
     """What is in the log, and no more."""
     cursor: str | None = None
     while True:
@@ -74,11 +87,11 @@ async def _there(sessions: SessionManager, session_id: str, after: int, run_id: 
             return
 
 
-def _as_json(event: Event) -> None:
-    output.write_json(documents.event_line(event))
+def _as_json(item: Event | TextDelta) -> None:
+    output.write_json(item.to_dict() if isinstance(item, TextDelta) else documents.event_line(item))
 
 
-def _as_lines() -> Callable[[Event], None]:
+def _as_lines() -> Callable[[Event | TextDelta], None]:
     from satchel.cli.tables import EventLines
 
     return EventLines(output.console()).print

@@ -29,6 +29,7 @@ from satchel.domain.record import (
 )
 from satchel.domain.run import TERMINAL, RunError, RunRow, RunStatus
 from satchel.domain.state import Clock, Effect, SessionState
+from satchel.domain.stream import StreamKey, interrupt_streams
 from satchel.domain.tokens import TokenCounter, estimate_tokens, text_tokens
 from satchel.domain.tool_call import CallRow, ResultKind, ToolCallStatus
 from satchel.domain.window import passing
@@ -61,6 +62,7 @@ class Edit:
         self.parts: dict[str, int] = {}
         self.runs: dict[str, RunRow] = {}
         self.calls: dict[int, CallRow] = {}
+        self.ended_streams: list[StreamKey] = []
         self.working_memory: bytes | None = None
         self.metadata: bytes | None = None
 
@@ -86,6 +88,7 @@ class Edit:
         metadata: bytes | None = None,
         outcome: CallOutcome | None = None,
         tokens: int | None = None,
+        streamed: int | None = None,
     ) -> int:
         self.seq += 1
         self.events.append(
@@ -103,6 +106,7 @@ class Edit:
                 metadata=metadata,
                 outcome=outcome,
                 tokens=tokens,
+                streamed=streamed,
             )
         )
         return self.seq
@@ -117,6 +121,7 @@ class Edit:
         status: MessageStatus = "complete",
         ends: CallRow | None = None,
         outcome: CallOutcome | None = None,
+        streamed: int | None = None,
     ) -> int:
         seq = self.event(
             "message",
@@ -128,6 +133,7 @@ class Edit:
             metadata=draft.metadata,
             outcome=outcome,
             tokens=draft.tokens,
+            streamed=streamed,
         )
         self.fields["messages"] = self.get("messages") + 1
         if status != "unanswered":  # no model is going to see it
@@ -144,6 +150,11 @@ class Edit:
         if label in asked:
             at = asked.index(label)
             self.fields["asked"] = asked[:at] + asked[at + 1 :]
+
+    def end_stream(self, key: StreamKey) -> None:
+        """Its message is in the log, or nothing was said: the pieces go."""
+        self.fields["streams"] = tuple(stream for stream in self.get("streams") if stream.key != key)
+        self.ended_streams.append(key)
 
     # -- tool calls
 
@@ -285,11 +296,12 @@ class Edit:
         error: RunError | None = None,
         calls: ToolCallStatus = "unknown",
     ) -> RunRow:
-        """A run ends, with its open child runs and calls; if it had the turn, the first in the queue gets it in the same
-        commit."""
+        """A run ends, with what it was saying, its open child runs and calls; if it had the turn, the first in the queue gets
+        it in the same commit."""
         turn: Turn | None = self.get("turn")
         if turn is not None and turn.run_id == row.run_id:
             self.end_children(calls=calls)
+        interrupt_streams(self, row.run_id)
         for open_call in self.get("open_calls"):
             if open_call.run_id == row.run_id:
                 self.end_call(self.call(open_call.seq), calls)
@@ -391,6 +403,7 @@ class Edit:
             events=tuple(self.events),
             runs=tuple(self.runs.values()) if self.runs else (),
             calls=tuple(self.calls.values()) if self.calls else (),
+            ended_streams=tuple(self.ended_streams),
             working_memory=self.working_memory,
             metadata=self.metadata,
         )

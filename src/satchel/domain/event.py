@@ -51,7 +51,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     For messages, ``status``, ``format`` and ``metadata`` stand beside the body. ``refers_to`` is the seq of the message
     that a retraction takes back, or of the start of the tool call that this event finished; a message that finished one
-    has its ``outcome``. ``tokens`` of a message were counted when it was admitted. An event that its store cannot read any more ``is_corrupt``: its body is CORRUPT_BODY.
+    has its ``outcome``. ``tokens`` of a message were counted when it was admitted. A message that was streamed has its number
+    in its run's attempt as ``streamed``: it ends the text deltas of this number. An event that its store cannot read any
+    more ``is_corrupt``: its body is CORRUPT_BODY.
     """
 
     seq: int
@@ -67,6 +69,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metadata: bytes | None = None
     outcome: CallOutcome | None = None
     tokens: int | None = None
+    streamed: int | None = None
 
     @property
     def is_corrupt(self) -> bool:
@@ -99,6 +102,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             shown["format"] = self.format
             if self.outcome is not None:
                 shown["outcome"] = self.outcome
+            if self.streamed is not None:
+                shown["streamed"] = self.streamed
             if self.metadata is not None:
                 shown["metadata"] = decode(self.metadata)
         return shown

@@ -18,6 +18,7 @@ from satchel.domain.tokens import TokenCounter, message_tokens
 RUNNING = "(still running: there is no result yet)"
 UNKNOWN = "(unknown: the call was made, its outcome was not recorded; it may or may not have happened)"
 UNNAMED = "unnamed_tool"
+INTERRUPTED = " [interrupted here]"
 
 _encode = msgspec.json.Encoder().encode
 _Place = tuple[int, int]  # of a call: the index of its message, and its place in it
@@ -61,10 +62,10 @@ def exchanges(events: Sequence[Event], open_labels: frozenset[str], count: Token
         calls = _calls(message)
         shown = _Shown(count)
         if not calls:
-            shown.add(event, message, _mended(message))
+            shown.add(event, message, _marked(event, _mended(message)))
         else:
             fixed = _mended_calls(calls, event.seq)
-            shown.add(event, message, _mended(message) | {"tool_calls": fixed})
+            shown.add(event, message, _marked(event, _mended(message)) | {"tool_calls": fixed})
             for place, call in enumerate(fixed):
                 at = results.get((index, place))
                 if at is None:
@@ -75,6 +76,18 @@ def exchanges(events: Sequence[Event], open_labels: frozenset[str], count: Token
         labels = frozenset(call["id"] for call in calls if isinstance(call.get("id"), str))
         found.append(Exchange(shown.messages, shown.seqs, shown.tokens, labels))
     return found
+
+
+def _marked(event: Event, message: dict[str, Any]) -> dict[str, Any]:
+    """An answer that broke off says so, else the model takes it for all it had to say."""
+    if event.status != "interrupted" or message.get("role") != "assistant":
+        return message
+    content = message.get("content")
+    if isinstance(content, str):
+        return message | {"content": content + INTERRUPTED}
+    if isinstance(content, list):
+        return message | {"content": [*content, {"type": "text", "text": INTERRUPTED}]}
+    return message
 
 
 class _Shown:

@@ -23,6 +23,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     depth: int = 64  # levels of nesting
     nodes: int = 10_000  # values in one document
     open_calls: int = 128
+    open_streams: int = 8  # messages that one run says at once
     queued_runs: int = 16
     open_children: int = 32  # child runs of the run that has the turn
     queued_input: int = 2 * MIB

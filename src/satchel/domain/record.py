@@ -9,6 +9,7 @@ import msgspec
 from satchel.domain.ids import SessionRef
 from satchel.domain.policy import DEFAULT_POLICY, SessionPolicy
 from satchel.domain.run import RunStatus, Usage
+from satchel.domain.stream import OpenStream
 
 SessionStatus = Literal["ACTIVE", "CLOSED", "EXPIRED", "DELETED"]
 STATUSES: tuple[SessionStatus, ...] = ("ACTIVE", "CLOSED", "EXPIRED", "DELETED")
@@ -132,6 +133,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     child_runs: int = 0  # of all runs that there were, how many were child runs
     open_calls: tuple[OpenCall, ...] = ()
     asked: tuple[str, ...] = ()
+    streams: tuple[OpenStream, ...] = ()  # messages that are being said: their text stands in pieces beside the log
     # Lifecycle history: the newest transitions, and how many there were.
     lifecycle: tuple[Transition, ...] = ()
     transitions: int = 0

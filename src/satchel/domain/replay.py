@@ -137,6 +137,8 @@ class Replay(ReplayedCalls, ReplayedRuns):
             self.fields["asked"] = asked
         if (event.refers_to is None) != (event.outcome is None):
             raise ValueError("names a call without its outcome, or an outcome without its call")
+        if event.streamed is not None and (event.run_id is None or draft.role != "assistant" or event.streamed < 1):
+            raise ValueError("is no message that a run can have streamed")
         if event.refers_to is not None:
             self.call_answered(event, draft)
 

@@ -15,6 +15,7 @@ from satchel.domain.event import Event
 from satchel.domain.idempotency import Answer, IdempotencyRecord
 from satchel.domain.record import SessionRecord
 from satchel.domain.run import RunRow
+from satchel.domain.stream import Piece, StreamKey
 from satchel.domain.tool_call import CallRow
 
 
@@ -30,9 +31,10 @@ class Clock(NamedTuple):
 class Want(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a decision needs to see beside the record.
 
-    ``arguments_hashes``: the newest call with equal arguments. ``open_work``: the open runs and calls; they are given as well
-    when the record says that something is overdue. ``layer``: the run that has the turn and the working memory, if that
-    run has a layer over it.
+    ``arguments_hashes``: the newest call with equal arguments. ``open_work``: the open runs and calls, and what was
+    streamed and is not final; they are given as well when the record says that something is overdue. ``streams``: what
+    was streamed of these messages. ``layer``: the run that has the turn and the working memory, if that run has a layer
+    over it.
     """
 
     keys: tuple[bytes, ...] = ()
@@ -40,6 +42,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     call_seqs: tuple[int, ...] = ()
     arguments_hashes: tuple[bytes, ...] = ()
     event_seqs: tuple[int, ...] = ()
+    streams: tuple[StreamKey, ...] = ()
     open_work: bool = False
     working_memory: bool = False
     metadata: bool = False
@@ -60,6 +63,7 @@ def merge_wants(together: Sequence[Want]) -> Want:
         call_seqs=tuple(dict.fromkeys(seq for want in together for seq in want.call_seqs)),
         arguments_hashes=tuple(dict.fromkeys(found for want in together for found in want.arguments_hashes)),
         event_seqs=tuple(dict.fromkeys(seq for want in together for seq in want.event_seqs)),
+        streams=tuple(dict.fromkeys(key for want in together for key in want.streams)),
         open_work=any(want.open_work for want in together),
         working_memory=any(want.working_memory for want in together),
         metadata=any(want.metadata for want in together),
@@ -75,6 +79,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     runs: tuple[RunRow, ...] = ()
     calls: tuple[CallRow, ...] = ()
+    partials: tuple[Piece, ...] = ()
+    ended_streams: tuple[StreamKey, ...] = ()
     working_memory: bytes | None = None
     metadata: bytes | None = None
 
@@ -89,7 +95,7 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
 class SessionState:
     """One session as loaded, with the effects of earlier decisions laid over it."""
 
-    __slots__ = ("calls", "events", "keys", "metadata", "record", "runs", "same_calls", "working_memory")
+    __slots__ = ("calls", "events", "keys", "metadata", "partials", "record", "runs", "same_calls", "working_memory")
 
     def __init__(
         self,
@@ -100,6 +106,7 @@ class SessionState:
         calls: dict[int, CallRow] | None = None,
         same_calls: dict[bytes, int] | None = None,
         events: dict[int, Event] | None = None,
+        partials: dict[StreamKey, tuple[Piece, ...]] | None = None,
         working_memory: bytes = b"",
         metadata: bytes = b"",
     ) -> None:
@@ -109,6 +116,7 @@ class SessionState:
         self.calls = {} if calls is None else calls
         self.same_calls = {} if same_calls is None else same_calls
         self.events = {} if events is None else events
+        self.partials = {} if partials is None else partials
         self.working_memory = working_memory
         self.metadata = metadata
 
@@ -121,6 +129,7 @@ class SessionState:
             calls=dict(self.calls),
             same_calls=dict(self.same_calls),
             events=dict(self.events),
+            partials=dict(self.partials),
             working_memory=self.working_memory,
             metadata=self.metadata,
         )
@@ -136,6 +145,10 @@ class SessionState:
             self.calls[call.seq] = call
         for event in effect.events:
             self.events[event.seq] = event
+        for piece in effect.partials:
+            self.partials[piece.key] = (*self.partials.get(piece.key, ()), piece)
+        for key in effect.ended_streams:
+            self.partials.pop(key, None)
         if effect.working_memory is not None:
             self.working_memory = effect.working_memory
         if effect.metadata is not None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Literal
+from typing import Literal, overload
 
-from satchel.access import checked_whole
+from satchel.access import checked_flag, checked_position, checked_whole
 from satchel.context import DIGEST_CALLS, DIGEST_RUNS, Context, build_context
 from satchel.domain.event import Event, EventKind
 from satchel.domain.page import Page
-from satchel.follow import follow
+from satchel.domain.stream import TextDelta, TextPosition
+from satchel.errors import InvalidInput
+from satchel.follow import Follower, R
 from satchel.sessions.pages import read_events
 from satchel.sessions.reading import SessionReading
 from satchel.sessions.run_view import read_for_run
-from satchel.store import EventPage, Snapshot
+from satchel.store import Snapshot
 
 
 class SessionLog(SessionReading):
@@ -47,17 +49,49 @@ class SessionLog(SessionReading):
         )
         return Page(page.events[:limit], more)
 
+    @overload
+    def follow(
+        self, session_id: str, *, after: int | None = None, run_id: str | None = None, text: Literal[False] = False
+    ) -> AsyncIterator[Event]: ...
+
+    @overload
+    def follow(
+        self,
+        session_id: str,
+        *,
+        after: int | None = None,
+        run_id: str | None = None,
+        text: bool,
+        position: TextPosition | None = None,
+    ) -> AsyncIterator[Event | TextDelta]: ...
+
     async def follow(
-        self, session_id: str, *, after: int | None = None, run_id: str | None = None
-    ) -> AsyncIterator[Event]:
+        self,
+        session_id: str,
+        *,
+        after: int | None = None,
+        run_id: str | None = None,
+        text: bool = False,
+        position: TextPosition | None = None,
+    ) -> AsyncIterator[Event | TextDelta]:
         """Every event after ``after`` (None: from when the first is asked for), in order, as they come; with ``run_id`` those of one run, until
         it has ended. A follower that starts again after the last ``seq`` it saw loses and repeats nothing. Ends with
-        SessionDeleted when the session is deleted."""
+        SessionDeleted when the session is deleted.
+
+        With ``text`` also what is being said, as TextDelta objects between the events: each is stored, and comes before the
+        event of its message, which holds the whole text (``event.streamed`` is the deltas' ``message``). Who starts again is given what is
+        still streaming from its beginning, or of one message from ``position``, the last delta's.
+        """
         if after is not None:
             checked_whole(after, field="after")
+        checked_flag(text, field="text")
+        if position is not None:
+            checked_position(position)
+            if not text:
+                raise InvalidInput("needs text=True", field="position")
         ref = self._access.ref(session_id)
 
-        async def read(fetch: Callable[[], Awaitable[EventPage]]) -> EventPage:
+        async def read(fetch: Callable[[], Awaitable[R]]) -> R:
             page, _ = await self._access.read(ref, fetch)
             return page
 
@@ -68,8 +102,9 @@ class SessionLog(SessionReading):
             run = await self._runs.get_run(session_id, run_id)
             if run.is_terminal and not (await self.events(session_id, after=after, run_id=run_id, limit=1)).items:
                 return
-        async for event in follow(self._access.store, ref, read, after=after, run_id=run_id):
-            yield event
+        follower = Follower(self._access.store, ref, read, after=after, run_id=run_id, text=text, position=position)
+        async for item in follower.follow():
+            yield item
 
     async def context(
         self, session_id: str, *, max_tokens: int = 8000, run_number: int | None = None, run_id: str | None = None

@@ -16,6 +16,7 @@ from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord, SessionStatus
 from satchel.domain.run import RunRow, RunStatus
 from satchel.domain.state import Clock, SessionState, Want
+from satchel.domain.stream import Piece, StreamKey
 from satchel.domain.tool_call import CallRow
 from satchel.domain.upkeep import is_overdue
 from satchel.errors import InvalidInput, SatchelError, StoreCorrupt, StoreMisused
@@ -27,6 +28,7 @@ from satchel.store import (
     ListedSession,
     Loaded,
     Outcome,
+    PartialPage,
     RunPage,
     SessionPage,
     Snapshot,
@@ -46,7 +48,18 @@ def process_clock() -> Clock:
 class _Kept:
     """One session."""
 
-    __slots__ = ("calls", "events", "keys", "metadata", "newest_call", "record", "retracted", "runs", "working_memory")
+    __slots__ = (
+        "calls",
+        "events",
+        "keys",
+        "metadata",
+        "newest_call",
+        "partials",
+        "record",
+        "retracted",
+        "runs",
+        "working_memory",
+    )
 
     def __init__(self, record: SessionRecord) -> None:
         self.record = record
@@ -56,8 +69,26 @@ class _Kept:
         self.calls: dict[int, CallRow] = {}
         self.newest_call: dict[bytes, int] = {}
         self.keys: dict[bytes, IdempotencyRecord] = {}
+        self.partials: dict[StreamKey, tuple[Piece, ...]] = {}
         self.working_memory = b""
         self.metadata = b""
+
+
+class _Waiter:
+    __slots__ = ("_after", "_revision", "future")
+
+    def __init__(self, after: int, revision: int | None) -> None:
+        self._after = after
+        self._revision = revision
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def is_behind(self, record: SessionRecord) -> bool:
+        moved = self._revision is not None and record.revision != self._revision
+        return moved or record.last_seq > self._after or record.status == "DELETED"
+
+    def wake(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
 
 
 class MemoryStore(Store):
@@ -66,7 +97,7 @@ class MemoryStore(Store):
     def __init__(self, *, clock: Callable[[], Clock] = process_clock) -> None:
         self._clock = clock
         self._sessions: dict[SessionRef, _Kept] = {}
-        self._waiting: dict[SessionRef, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[SessionRef, set[_Waiter]] = {}
         self._open = True
 
     @property
@@ -78,7 +109,9 @@ class MemoryStore(Store):
 
     async def close(self) -> None:
         self._open = False
-        self._wake(list(self._waiting))
+        for waiters in self._waiting.values():
+            for waiter in waiters:
+                waiter.wake()
 
     def _check_open(self) -> None:
         if not self._open:
@@ -107,12 +140,14 @@ class MemoryStore(Store):
         record = kept.record
         run_ids = list(want.run_ids)
         call_seqs = list(want.call_seqs)
+        streams = list(want.streams)
         if want.open_work or is_overdue(record, clock):
             run_ids.extend(waiting.run_id for waiting in record.queue)
             if record.turn is not None:
                 run_ids.append(record.turn.run_id)
             run_ids.extend(child.run_id for child in record.children)
             call_seqs.extend(call.seq for call in record.open_calls)
+            streams.extend(stream.key for stream in record.streams)
         layered = want.layered(record)
         if layered and record.turn is not None:
             run_ids.append(record.turn.run_id)
@@ -123,6 +158,7 @@ class MemoryStore(Store):
             calls={seq: _with_bodies(kept, kept.calls[seq]) for seq in call_seqs if seq in kept.calls},
             same_calls={h: kept.newest_call[h] for h in want.arguments_hashes if h in kept.newest_call},
             events=_events_of(kept, want.event_seqs),
+            partials={key: kept.partials[key] for key in streams if key in kept.partials},
             working_memory=kept.working_memory if want.working_memory or layered else b"",
             metadata=kept.metadata if want.metadata else b"",
         )
@@ -135,7 +171,7 @@ class MemoryStore(Store):
         now = self._clock().now
         outcomes = [self._apply_alone(change, now) for change in changes]
         if self._waiting:
-            self._wake([change.ref for change in changes])
+            self._wake([change.record for change in changes])
         return outcomes
 
     async def transact(
@@ -162,6 +198,10 @@ class MemoryStore(Store):
         for call in change.calls:
             newest[call.arguments_hash] = max(call.seq, newest.get(call.arguments_hash, 0))
         keys = {record.key_hash: record for record in change.idempotency}
+        partials: dict[StreamKey, tuple[Piece, ...]] = {}
+        for piece in change.partials:
+            before = () if kept is None else kept.partials.get(piece.key, ())
+            partials[piece.key] = (*partials.get(piece.key, before), piece)
         if kept is None:
             kept = self._sessions[change.ref] = _Kept(change.record)
         kept.record = change.record
@@ -169,6 +209,9 @@ class MemoryStore(Store):
             kept.events.append(event)
             if event.kind == "message_retracted" and event.refers_to is not None:
                 kept.retracted.add(event.refers_to)
+        for key in change.ended_streams:
+            kept.partials.pop(key, None)
+        kept.partials.update(partials)
         kept.runs.update(runs)
         kept.calls.update(calls)
         for arguments_hash, seq in newest.items():
@@ -297,6 +340,18 @@ class MemoryStore(Store):
         page = tuple(_with_input(kept, row) for row in _page(found, limit, newest_first=newest_first))
         return RunPage(record=kept.record, clock=clock, runs=page)
 
+    async def partial(
+        self, ref: SessionRef, run_id: str, *, attempt: int, message: int, offset: int = 0, limit: int
+    ) -> PartialPage:
+        self._check_open()
+        clock = self._clock()
+        kept = self._sessions.get(ref)
+        if kept is None:
+            return PartialPage(record=None, clock=clock)
+        pieces = kept.partials.get(StreamKey(run_id, attempt, message), ())
+        first = max(0, bisect.bisect_right(pieces, offset, key=lambda piece: piece.offset) - 1)
+        return PartialPage(record=kept.record, clock=clock, pieces=pieces[first : first + max(0, limit)])
+
     # Across sessions
 
     async def sessions(
@@ -342,27 +397,27 @@ class MemoryStore(Store):
         ]
         return sorted(found, key=_ref_key)[:limit]
 
-    async def wait(self, ref: SessionRef, after: int, timeout: float) -> None:
+    async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
         self._check_open()
         kept = self._sessions.get(ref)
-        if kept is None or kept.record.last_seq > after or kept.record.status == "DELETED":
+        waiter = _Waiter(after, revision)
+        if kept is None or waiter.is_behind(kept.record):
             return
-        woken = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(ref, set())
-        waiting.add(woken)
+        waiting.add(waiter)
         try:
             # Not wait_for: it loses a cancellation that comes together with the wake (bpo-37658, mended in 3.12).
-            await asyncio.wait((woken,), timeout=timeout)
+            await asyncio.wait((waiter.future,), timeout=timeout)
         finally:
-            waiting.discard(woken)
+            waiting.discard(waiter)
             if not waiting and self._waiting.get(ref) is waiting:
                 del self._waiting[ref]
 
-    def _wake(self, refs: Iterable[SessionRef]) -> None:
-        for ref in refs:
-            for woken in self._waiting.get(ref, ()):
-                if not woken.done():
-                    woken.set_result(None)
+    def _wake(self, records: Iterable[SessionRecord]) -> None:
+        for record in records:
+            for waiter in self._waiting.get(record.ref, ()):
+                if waiter.is_behind(record):
+                    waiter.wake()
 
     # Housekeeping
 
@@ -375,7 +430,7 @@ class MemoryStore(Store):
         while erased < limit and kept.events:
             kept.events.pop()
             erased += 1
-        for rows in (kept.runs, kept.calls, kept.newest_call, kept.keys):
+        for rows in (kept.runs, kept.calls, kept.newest_call, kept.keys, kept.partials):
             erased += _erase_from(rows, limit - erased)
         kept.retracted.clear()
         return erased

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from satchel.sync.background import BackgroundLoop, ask, cancel
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 S = TypeVar("S")
 
 
@@ -21,23 +22,23 @@ class _Ended:
 _ENDED = _Ended()
 
 
-class Iteration(Iterator[T]):
+class Iteration(Iterator[T_co]):
     """A plain iterator over what an async one gives.
 
     ``close()``, leaving a ``with`` block around it, or dropping it ends the source; ``close()`` from another thread ends
     also a ``next`` that waits there.
     """
 
-    def __init__(self, loop: BackgroundLoop, source: AsyncIterator[T]) -> None:
+    def __init__(self, loop: BackgroundLoop, source: AsyncIterator[T_co]) -> None:
         self._loop = loop
         self._source = source
         self._step: asyncio.Task[Any] | None = None  # the `next` that waits; touched on the loop alone
         self._closed = False
 
-    def __iter__(self) -> Iteration[T]:
+    def __iter__(self) -> Iteration[T_co]:
         return self
 
-    def __next__(self) -> T:
+    def __next__(self) -> T_co:
         if self._closed:
             raise StopIteration
         item = self._loop.call(self._advance())
@@ -50,13 +51,13 @@ class Iteration(Iterator[T]):
         if not self._closed and not self._loop.is_inherited:
             self._loop.call(self._finish())
 
-    def __enter__(self) -> Iteration[T]:
+    def __enter__(self) -> Iteration[T_co]:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    async def _advance(self) -> T | _Ended:
+    async def _advance(self) -> T_co | _Ended:
         if self._step is not None:
             raise RuntimeError("another thread is taking the next item of this iterator")
         self._step = asyncio.current_task()

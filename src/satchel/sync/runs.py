@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from satchel.domain.limits import Limits
+from satchel.domain.message import Message
 from satchel.domain.page import Page
 from satchel.domain.principal import Principal
 from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run, RunStatus
@@ -23,6 +25,55 @@ class RunManager:
     def __init__(self, store: OpenStore | None = None, principal: Principal | None = None) -> None:
         self._async = AsyncRunManager(async_side(store), principal)
         self._loop = loop_of(store)
+
+    @property
+    def limits(self) -> Limits:
+        """Those of the store."""
+        return self._async.limits
+
+    def add_text(
+        self,
+        session_id: str,
+        attempt: Attempt,
+        text: str,
+        *,
+        message: int,
+        offset: int,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Some of an assistant's message that is being said: shown to followers, and no event. Answers where the next text
+        begins.
+
+        ``message`` counts the streamed messages of this attempt from 1; ``offset`` is the number of characters before
+        ``text``, of at most 64 KiB. What is stored already is left alone, so a call may be repeated. ``metadata`` comes
+        with the first text. If the run ends, or is taken away, what was said becomes an interrupted message.
+
+        Raises StreamGap, LimitExceeded (the message is too long, or too many are said at once), RunFenced.
+        """
+        return self._loop.call(
+            self._async.add_text(session_id, attempt, text, message=message, offset=offset, metadata=metadata)
+        )
+
+    def end_text(
+        self,
+        session_id: str,
+        attempt: Attempt,
+        answer: Mapping[str, Any] | bytes,
+        *,
+        message: int,
+        metadata: Mapping[str, Any] | None = None,
+        interrupted: bool = False,
+    ) -> Message:
+        """A streamed message is final: ``answer`` is all of it, an assistant's chat message whose content begins with the text
+        that was streamed (or nothing was). A repeated call gives the first answer.
+
+        Raises InvalidInput, LimitExceeded, RunFenced, IdempotencyMismatch (it became final with another content).
+        """
+        return self._loop.call(
+            self._async.end_text(
+                session_id, attempt, answer, message=message, metadata=metadata, interrupted=interrupted
+            )
+        )
 
     @property
     def principal(self) -> Principal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from satchel.context import Context
 from satchel.domain.event import Event, EventKind
@@ -18,6 +18,7 @@ from satchel.domain.principal import Principal
 from satchel.domain.record import SessionStatus
 from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run
 from satchel.domain.session import Session
+from satchel.domain.stream import TextDelta, TextPosition
 from satchel.domain.tool_call import ToolCall
 from satchel.runs import LEASE
 from satchel.sessions import SessionManager as AsyncSessionManager
@@ -527,11 +528,42 @@ class SessionManager:
             )
         )
 
-    def follow(self, session_id: str, *, after: int | None = None, run_id: str | None = None) -> Iteration[Event]:
+    @overload
+    def follow(
+        self, session_id: str, *, after: int | None = None, run_id: str | None = None, text: Literal[False] = False
+    ) -> Iteration[Event]: ...
+
+    @overload
+    def follow(
+        self,
+        session_id: str,
+        *,
+        after: int | None = None,
+        run_id: str | None = None,
+        text: bool,
+        position: TextPosition | None = None,
+    ) -> Iteration[Event | TextDelta]: ...
+
+    def follow(
+        self,
+        session_id: str,
+        *,
+        after: int | None = None,
+        run_id: str | None = None,
+        text: bool = False,
+        position: TextPosition | None = None,
+    ) -> Iteration[Event | TextDelta]:
         """Every event after ``after`` (None: from when the first is asked for), in order, as they come; with ``run_id`` those of one run, until
         it has ended. A follower that starts again after the last ``seq`` it saw loses and repeats nothing. Ends with
-        SessionDeleted when the session is deleted."""
-        return Iteration(self._loop, self._async.follow(session_id, after=after, run_id=run_id))
+        SessionDeleted when the session is deleted.
+
+        With ``text`` also what is being said, as TextDelta objects between the events: each is stored, and comes before the
+        event of its message, which holds the whole text (``event.streamed`` is the deltas' ``message``). Who starts again is given what is
+        still streaming from its beginning, or of one message from ``position``, the last delta's.
+        """
+        return Iteration(
+            self._loop, self._async.follow(session_id, after=after, run_id=run_id, text=text, position=position)
+        )
 
     def context(
         self, session_id: str, *, max_tokens: int = 8000, run_number: int | None = None, run_id: str | None = None

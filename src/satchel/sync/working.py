@@ -16,6 +16,7 @@ from satchel.domain.tool_call import ToolCall
 from satchel.engine import ToolUse
 from satchel.sync.background import BackgroundLoop
 from satchel.sync.plain import Held, as_it_is
+from satchel.sync.streaming import TextStream
 from satchel.working import RunInProgress as AsyncRunContext
 
 
@@ -103,6 +104,15 @@ class RunContext:
                 message, metadata=metadata, interrupted=interrupted, idempotency_key=idempotency_key
             )
         )
+
+    def stream(self, *, metadata: Mapping[str, Any] | None = None) -> AbstractContextManager[TextStream]:
+        """``with ctx.stream() as answer: answer.write("…")``
+
+        The text reaches those who follow the session with ``text=True`` while the model speaks. Leaving the block makes it
+        an assistant's message, with ``answer.tool_calls`` and ``answer.members``; nothing, if nothing was said. A block that
+        raises or is cancelled leaves it marked ``interrupted``, and so does a run that is lost, or ended by somebody else.
+        """
+        return Held(self._loop, self._async.stream(metadata=metadata), lambda answer: TextStream(answer, self._loop))
 
     def tool(
         self, tool: str, arguments: object = None, *, tool_call_id: str | None = None

@@ -20,6 +20,7 @@ from satchel.testing.ownership import OwnershipSuite
 from satchel.testing.runs import RunSuite
 from satchel.testing.store_reading import StoreReadingSuite
 from satchel.testing.store_writing import StoreWritingSuite
+from satchel.testing.streams import StreamLimitSuite, StreamSuite
 from satchel.testing.suite import StoreFactory, StoreSuite
 from satchel.testing.tokens import TokenSuite
 from satchel.testing.tool_calls import ToolCallSuite
@@ -43,6 +44,8 @@ SUITES: tuple[type[StoreSuite], ...] = (
     OwnershipSuite,
     ListingSuite,
     FollowSuite,
+    StreamSuite,
+    StreamLimitSuite,
     TransferSuite,
     ContextSuite,
     TokenSuite,

@@ -23,6 +23,7 @@ from satchel.store import (
     EventPage,
     Loaded,
     Outcome,
+    PartialPage,
     RunPage,
     SessionPage,
     Snapshot,
@@ -139,6 +140,11 @@ class StoreWrapper(Store):
             limit=limit,
         )
 
+    async def partial(
+        self, ref: SessionRef, run_id: str, *, attempt: int, message: int, offset: int = 0, limit: int
+    ) -> PartialPage:
+        return await self.inner.partial(ref, run_id, attempt=attempt, message=message, offset=offset, limit=limit)
+
     async def sessions(
         self,
         tenant_id: str,
@@ -165,8 +171,8 @@ class StoreWrapper(Store):
     ) -> list[SessionRef]:
         return await self.inner.due(queue, agent=agent, after=after, limit=limit)
 
-    async def wait(self, ref: SessionRef, after: int, timeout: float) -> None:
-        await self.inner.wait(ref, after, timeout)
+    async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
+        await self.inner.wait(ref, after, timeout, revision=revision)
 
     async def erase(self, ref: SessionRef, limit: int) -> int:
         return await self.inner.erase(ref, limit)

@@ -136,8 +136,8 @@ class Admission:
                 require(self._principal, "work", "write interrupted messages")
         else:
             body = self._body(kind, body, where)
-            plain = ("complete", CHAT_FORMAT, None, None)
-            if (exported.status, exported.format, exported.outcome, metadata) != plain:
+            plain = ("complete", CHAT_FORMAT, None, None, None)
+            if (exported.status, exported.format, exported.outcome, exported.streamed, metadata) != plain:
                 raise InvalidInput("has what only a message has", field=place)
         if exported.refers_to is not None and (kind not in _REFERRING or not 0 < exported.refers_to < exported.seq):
             raise InvalidInput(f"refers to {exported.refers_to}", field=place)
@@ -157,6 +157,7 @@ class Admission:
             metadata=metadata,
             outcome=exported.outcome,
             tokens=None if draft is None else draft.tokens,
+            streamed=exported.streamed,
         )
         return Admitted(event, draft, place)
 

@@ -196,6 +196,7 @@ def _exported(event: Event, *, with_body: bool) -> ExportedEvent:
         status=event.status,
         format=event.format,
         outcome=event.outcome,
+        streamed=event.streamed,
         metadata=raw_json(event.metadata),
         body=raw_json(event.body) if with_body else NO_JSON,
     )

@@ -6,6 +6,7 @@ import re
 
 import msgspec
 
+from satchel.domain.bodies import Ordinal
 from satchel.domain.event import CHAT_FORMAT, CallOutcome, Event, EventKind, MessageStatus
 from satchel.domain.json_text import NO_JSON
 from satchel.domain.policy import SessionPolicy
@@ -30,6 +31,7 @@ class ExportedEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     status: MessageStatus = "complete"
     format: str = CHAT_FORMAT
     outcome: CallOutcome | None = None
+    streamed: Ordinal | None = None
     metadata: msgspec.Raw = NO_JSON
     body: msgspec.Raw = NO_JSON
 

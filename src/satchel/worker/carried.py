@@ -15,8 +15,10 @@ from satchel.domain.page import Page
 from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
 from satchel.domain.tool_call import ToolCall
-from satchel.engine import ToolUse
+from satchel.engine import TextStream, ToolUse
 from satchel.errors import RunFenced
+from satchel.streaming import StreamedAnswer
+from satchel.worker.carried_stream import CarriedStream
 from satchel.worker.patience import patiently
 from satchel.working import RunInProgress
 
@@ -37,10 +39,27 @@ class CarriedContext:
         self._home = asyncio.get_running_loop()
         self._is_over = is_over
         self._released = False
+        self._answers: set[StreamedAnswer] = set()  # that are being said
 
     def release(self) -> None:
         """The run is not the agent's any more: whatever it still asks for is refused."""
         self._released = True
+        for answer in tuple(self._answers):
+            answer.abandon()
+
+    def keep(self, answer: StreamedAnswer) -> None:
+        """Until it is forgotten: it is abandoned when the run is not the agent's any more. A child's go with its parent's."""
+        if self._parent is not None:
+            self._parent.keep(answer)
+            return
+        self._answers.add(answer)
+        if self._released:
+            answer.abandon()
+
+    def forget(self, answer: StreamedAnswer) -> None:
+        if self._parent is not None:
+            self._parent.forget(answer)
+        self._answers.discard(answer)
 
     @property
     def is_released(self) -> bool:
@@ -120,6 +139,9 @@ class CarriedContext:
             )
         )
 
+    def stream(self, *, metadata: Mapping[str, Any] | None = None) -> AbstractAsyncContextManager[TextStream]:
+        return CarriedStream(self, CarriedBlock(self, self._running.stream(metadata=metadata)))
+
     def tool(
         self, tool: str, arguments: object = None, *, tool_call_id: str | None = None
     ) -> AbstractAsyncContextManager[ToolUse]:
@@ -167,16 +189,16 @@ class CarriedContext:
     async def carry(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do ``work`` on the worker's loop. A caller that is cancelled cancels it."""
         if self.is_released:
-            raise self._fenced()
+            raise self.fenced()
         working = _awaited(work)
         try:
             future = asyncio.run_coroutine_threadsafe(working, self._home)
         except RuntimeError:  # the worker's loop is closed
             working.close()
-            raise self._fenced() from None
+            raise self.fenced() from None
         return await asyncio.wrap_future(future)
 
-    def _fenced(self) -> RunFenced:
+    def fenced(self) -> RunFenced:
         attempt = self.attempt
         return RunFenced(run_id=attempt.run_id, attempt=attempt.attempt, reason="its worker has let it go")
 

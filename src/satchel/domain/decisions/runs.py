@@ -19,6 +19,7 @@ from satchel.domain.record import OpenChild, SessionRecord, Turn, Waiting
 from satchel.domain.rights import Right, require
 from satchel.domain.run import LEGAL, TERMINAL, MemoryOf, OnBusy, Run, RunError, RunRow, RunStatus, Usage
 from satchel.domain.state import Clock, Effect, SessionState, Unchanged, Want
+from satchel.domain.stream import interrupt_streams
 from satchel.domain.tool_call import ToolCallStatus
 from satchel.errors import IllegalTransition, QueueFull, RunActive, RunFenced, RunNotFound
 
@@ -320,6 +321,7 @@ def let_go(edit: Edit, row: RunRow, *, reason: str, message: str) -> RunRow:
         edit.end_children()
     if is_last:
         return edit.end_run(row, "FAILED", stop_reason="worker_lost", error=error, calls="unknown")
+    interrupt_streams(edit, row.run_id)
     for call in edit.get("open_calls"):
         if call.run_id == row.run_id:
             edit.end_call(edit.call(call.seq), "unknown")

@@ -20,6 +20,7 @@ from satchel.stores.sqlite.rows import (
     idempotency_row,
     indexed,
     narrow_row,
+    piece_row,
     run_row,
     wide_row,
 )
@@ -32,6 +33,8 @@ INSERT_EVENT = SQL["insert_event"]
 INSERT_IDEMPOTENCY_RECORD = SQL["insert_idempotency_record"]
 PUT_TOOL_CALL = SQL["put_tool_call"]
 PUT_RUN = SQL["put_run"]
+DROP_PARTIALS = SQL["drop_partials"]
+INSERT_PARTIAL = SQL["insert_partial"]
 PUT_WORKING_MEMORY = SQL["put_working_memory"]
 DROP_WORKING_MEMORY = SQL["drop_working_memory"]
 PUT_METADATA = SQL["put_metadata"]
@@ -45,6 +48,8 @@ _ORDER = (
     INSERT_IDEMPOTENCY_RECORD,
     PUT_TOOL_CALL,
     PUT_RUN,
+    DROP_PARTIALS,
+    INSERT_PARTIAL,
     PUT_WORKING_MEMORY,
     DROP_WORKING_MEMORY,
     PUT_METADATA,
@@ -115,6 +120,10 @@ def _add_rows(rows: dict[str, list[Row]], change: Change, found: Before) -> None
         rows[PUT_TOOL_CALL].append(call_row(ref, call))
     for run in change.runs:
         rows[PUT_RUN].append(run_row(ref, run))
+    for key in change.ended_streams:
+        rows[DROP_PARTIALS].append((*ref, *key))
+    for piece in change.partials:
+        rows[INSERT_PARTIAL].append(piece_row(ref, piece))
     if change.working_memory is not None:
         _add_text(rows, PUT_WORKING_MEMORY, DROP_WORKING_MEMORY, ref, change.working_memory)
     if change.metadata is not None:

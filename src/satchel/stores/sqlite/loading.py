@@ -10,13 +10,14 @@ from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord
 from satchel.domain.run import RunRow
 from satchel.domain.state import NOTHING, Clock, SessionState, Want
+from satchel.domain.stream import Piece, StreamKey
 from satchel.domain.tool_call import CallRow
 from satchel.domain.upkeep import is_overdue
 from satchel.errors import SatchelError, StoreCorrupt
 from satchel.store import Loaded
 from satchel.stores.sqlite.connection import UNBINDABLE, meaning_of, unbindable
 from satchel.stores.sqlite.queries import SQL
-from satchel.stores.sqlite.rows import call_of, event_of, idempotency_of, is_json, record_of, run_of
+from satchel.stores.sqlite.rows import call_of, event_of, idempotency_of, is_json, piece_of, record_of, run_of
 
 _RECORD = SQL["record"]
 _IDEMPOTENCY_RECORD = SQL["idempotency_record"]
@@ -103,6 +104,8 @@ def _add_wanted(
         row = connection.execute(SQL["newest_equal_call"], (*ref, arguments_hash)).fetchone()
         if row is not None:
             state.same_calls[arguments_hash] = row[0]
+    for key in want.streams:
+        _add_pieces(connection, ref, key, state)
     for seq in want.event_seqs:
         _add_event(connection, ref, seq, state.events)
     layered = want.layered(record)
@@ -123,6 +126,8 @@ def _add_open_work(connection: sqlite3.Connection, ref: SessionRef, record: Sess
         _add_run(connection, ref, child.run_id, state.runs)
     for call in record.open_calls:
         _add_call(connection, ref, call.seq, state.calls)
+    for stream in record.streams:
+        _add_pieces(connection, ref, stream.key, state)
 
 
 def _add_run(connection: sqlite3.Connection, ref: SessionRef, run_id: str, runs: dict[str, RunRow]) -> None:
@@ -144,6 +149,20 @@ def _add_event(connection: sqlite3.Connection, ref: SessionRef, seq: int, events
     events[seq] = event_of(ref, row)
     for row in connection.execute(SQL["retractions"], (*ref, seq)).fetchall():
         events[row[0]] = event_of(ref, row)
+
+
+def _add_pieces(connection: sqlite3.Connection, ref: SessionRef, key: StreamKey, state: SessionState) -> None:
+    pieces = pieces_of(connection, ref, key, offset=0, limit=-1)
+    if pieces:
+        state.partials[key] = pieces
+
+
+def pieces_of(
+    connection: sqlite3.Connection, ref: SessionRef, key: StreamKey, *, offset: int, limit: int
+) -> tuple[Piece, ...]:
+    """``limit`` -1: all."""
+    rows = connection.execute(SQL["partial"], (*ref, *key, offset, limit)).fetchall()
+    return tuple([piece_of(key, row) for row in rows])
 
 
 def _sound(text: bytes, what: str, ref: SessionRef) -> bytes:

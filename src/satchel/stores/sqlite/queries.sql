@@ -55,13 +55,13 @@ LIMIT 1;
 
 -- name: event
 SELECT
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, streamed, metadata, body
 FROM events
 WHERE tenant_id = ?1 AND session_id = ?2 AND seq = ?3;
 
 -- name: retractions
 SELECT
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, streamed, metadata, body
 FROM events INDEXED BY events_retractions
 WHERE tenant_id = ?1 AND session_id = ?2 AND refers_to = ?3 AND kind = 'message_retracted';
 
@@ -88,9 +88,11 @@ WHERE tenant_id = ?1 AND session_id = ?2;
 
 -- name: insert_event
 INSERT INTO events (
-    tenant_id, session_id, seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata,
-    body
-) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, CAST(?14 AS TEXT), CAST(?15 AS TEXT));
+    tenant_id, session_id, seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, streamed,
+    metadata, body
+) VALUES (
+    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, CAST(?15 AS TEXT), CAST(?16 AS TEXT)
+);
 
 -- name: insert_idempotency_record
 INSERT INTO idempotency_records (tenant_id, session_id, key_hash, fingerprint, answer)
@@ -120,6 +122,14 @@ SET
     metadata = excluded.metadata, input = excluded.input, input_metadata = excluded.input_metadata,
     parent_run_id = excluded.parent_run_id;
 
+-- name: drop_partials
+DELETE FROM partials
+WHERE tenant_id = ?1 AND session_id = ?2 AND run_id = ?3 AND attempt = ?4 AND message = ?5;
+
+-- name: insert_partial
+INSERT INTO partials (tenant_id, session_id, run_id, attempt, message, "offset", body, metadata)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, CAST(?7 AS TEXT), CAST(?8 AS TEXT));
+
 -- name: put_working_memory
 INSERT INTO working_memory (tenant_id, session_id, body) VALUES (?1, ?2, CAST(?3 AS TEXT))
 ON CONFLICT (tenant_id, session_id) DO UPDATE SET body = excluded.body;
@@ -138,7 +148,7 @@ DELETE FROM metadata WHERE tenant_id = ?1 AND session_id = ?2;
 
 -- name: newest_messages
 SELECT
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, streamed, metadata, body
 FROM events INDEXED BY events_messages
 WHERE
     tenant_id = ?1 AND session_id = ?2 AND kind = 'message'
@@ -155,7 +165,7 @@ LIMIT ?3;
 -- Pages of events: ?3 < seq < ?4, of run ?5, ?6 = 1 with those that were taken back; the last column says which were.
 -- name: messages_ascending
 SELECT
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body,
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, streamed, metadata, body,
     EXISTS (
         SELECT 1
         FROM events AS back INDEXED BY events_retractions
@@ -172,7 +182,7 @@ LIMIT ?7;
 
 -- name: messages_descending
 SELECT
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body,
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, streamed, metadata, body,
     EXISTS (
         SELECT 1
         FROM events AS back INDEXED BY events_retractions
@@ -190,7 +200,7 @@ LIMIT ?7;
 -- ?8: of this kind, or of any.
 -- name: events_ascending
 SELECT
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body,
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, streamed, metadata, body,
     EXISTS (
         SELECT 1
         FROM events AS back INDEXED BY events_retractions
@@ -207,7 +217,7 @@ LIMIT ?7;
 
 -- name: events_descending
 SELECT
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body,
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, streamed, metadata, body,
     EXISTS (
         SELECT 1
         FROM events AS back INDEXED BY events_retractions
@@ -316,16 +326,31 @@ WHERE
 ORDER BY run.number DESC
 LIMIT ?6;
 
--- The newest seq of a session that is there: 0 without an event.
+-- Of one streamed message, from the piece that holds the character at ?6 on.
+-- name: partial
+SELECT "offset", body, metadata
+FROM partials
+WHERE
+    tenant_id = ?1 AND session_id = ?2 AND run_id = ?3 AND attempt = ?4 AND message = ?5
+    AND "offset" >= coalesce((
+        SELECT max("offset")
+        FROM partials
+        WHERE
+            tenant_id = ?1 AND session_id = ?2 AND run_id = ?3 AND attempt = ?4 AND message = ?5 AND "offset" <= ?6
+    ), 0)
+ORDER BY "offset"
+LIMIT ?7;
+
+-- The newest seq of a session that is there (0 without an event), and its revision.
 -- For those who wait: a tombstone is after every event, so that they hear of the end.
--- name: last_seq
+-- name: newest
 SELECT CASE WHEN status = 'DELETED' THEN 9223372036854775807 ELSE coalesce((
     SELECT seq
     FROM events
     WHERE tenant_id = ?1 AND session_id = ?2
     ORDER BY seq DESC
     LIMIT 1
-), 0) END
+), 0) END, revision
 FROM sessions
 WHERE tenant_id = ?1 AND session_id = ?2;
 

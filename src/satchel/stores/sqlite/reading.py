@@ -7,9 +7,10 @@ from typing import Any
 
 from satchel.domain.ids import SessionRef
 from satchel.domain.state import Clock
+from satchel.domain.stream import StreamKey
 from satchel.errors import StoreCorrupt
-from satchel.store import CallPage, EventPage, ListedSession, RunPage, SessionPage, Snapshot
-from satchel.stores.sqlite.loading import find_record, text_of
+from satchel.store import CallPage, EventPage, ListedSession, PartialPage, RunPage, SessionPage, Snapshot
+from satchel.stores.sqlite.loading import find_record, pieces_of, text_of
 from satchel.stores.sqlite.queries import SQL
 from satchel.stores.sqlite.rows import record_of, shown_call, shown_event, shown_memory, shown_metadata, shown_run
 
@@ -141,6 +142,22 @@ def runs(
     return RunPage(record=record, clock=clock, runs=tuple(kept))
 
 
+def partial(
+    connection: sqlite3.Connection,
+    clock: Clock,
+    ref: SessionRef,
+    *,
+    key: StreamKey,
+    offset: int,
+    limit: int,
+) -> PartialPage:
+    record = find_record(connection, ref)
+    if record is None:
+        return PartialPage(record=None, clock=clock)
+    pieces = pieces_of(connection, ref, key, offset=min(offset, END), limit=max(0, limit))
+    return PartialPage(record=record, clock=clock, pieces=pieces)
+
+
 def sessions(
     connection: sqlite3.Connection,
     clock: Clock,
@@ -203,8 +220,8 @@ def due(
     return [SessionRef(*(part.decode(errors="surrogateescape") for part in row)) for row in rows]
 
 
-def last_seq(connection: sqlite3.Connection, clock: Clock, ref: SessionRef) -> int | None:
-    """None: there is no such session."""
+def newest(connection: sqlite3.Connection, clock: Clock, ref: SessionRef) -> tuple[int, int] | None:
+    """Its seq and revision; None: there is no such session."""
     del clock
-    row = connection.execute(SQL["last_seq"], ref).fetchone()
-    return None if row is None else int(row[0])
+    row = connection.execute(SQL["newest"], ref).fetchone()
+    return None if row is None else (row[0], row[1])

@@ -16,6 +16,7 @@ from satchel.domain.idempotency import IdempotencyRecord, decode_answer, encode_
 from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord, decode_record, encode_record
 from satchel.domain.run import LEGAL, RunError, RunRow
+from satchel.domain.stream import Piece, StreamKey
 from satchel.domain.tool_call import CallRow
 from satchel.errors import StoreCorrupt
 
@@ -156,6 +157,7 @@ def event_row(tenant_id: str, session_id: str, event: Event) -> Row:
         None if event.format == CHAT_FORMAT else event.format,
         event.outcome,
         event.tokens,
+        event.streamed,
         event.metadata,
         event.body,
     )
@@ -186,7 +188,8 @@ def shown_event(ref: SessionRef, row: Row) -> Event:
 
 
 def _decode_event(row: Row) -> Event:
-    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, metadata, body = row[:13]
+    seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, *more = row[:14]
+    streamed, metadata, body = more
     _check_json(body)
     if metadata is not None:
         _check_json(metadata)
@@ -206,6 +209,7 @@ def _decode_event(row: Row) -> Event:
         format=CHAT_FORMAT if format is None else format.decode(),
         outcome=None if outcome is None else outcome.decode(),
         tokens=tokens,
+        streamed=streamed,
         metadata=metadata,
     )
 
@@ -330,6 +334,23 @@ def _decode_run_row(row: Row) -> RunRow:
         metadata=msgspec.Raw(metadata or b""),
         input=msgspec.Raw(input or b""),
         input_metadata=msgspec.Raw(input_metadata or b""),
+    )
+
+
+def piece_row(ref: SessionRef, piece: Piece) -> Row:
+    return (*ref, *piece.key, piece.offset, piece.body, piece.metadata)
+
+
+def piece_of(key: StreamKey, row: Row) -> Piece:
+    """Its body as it is: who reads the text finds out whether it can be read."""
+    offset, body, metadata = row
+    return Piece(
+        run_id=key.run_id,
+        attempt=key.attempt,
+        message=key.message,
+        offset=offset,
+        body=body,
+        metadata=metadata if is_json(metadata) else CORRUPT_BODY,
     )
 
 

@@ -15,6 +15,7 @@ from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionStatus
 from satchel.domain.run import RunStatus
 from satchel.domain.state import Clock, Want
+from satchel.domain.stream import StreamKey
 from satchel.errors import InvalidInput, StoreMisused
 from satchel.store import (
     CallPage,
@@ -23,6 +24,7 @@ from satchel.store import (
     EventPage,
     Loaded,
     Outcome,
+    PartialPage,
     RunPage,
     SessionPage,
     Snapshot,
@@ -245,6 +247,12 @@ class SqliteStore(Store):
             )
         )
 
+    async def partial(
+        self, ref: SessionRef, run_id: str, *, attempt: int, message: int, offset: int = 0, limit: int
+    ) -> PartialPage:
+        key = StreamKey(run_id, attempt, message)
+        return await self._read(partial(reading.partial, ref=ref, key=key, offset=offset, limit=limit))
+
     # Across sessions
 
     async def sessions(
@@ -276,12 +284,12 @@ class SqliteStore(Store):
     ) -> list[SessionRef]:
         return await self._read(partial(reading.due, queue=queue, agent=agent, after=after, limit=limit))
 
-    async def wait(self, ref: SessionRef, after: int, timeout: float) -> None:
+    async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
         watch = self._live().watch
-        waiter = watch.enter(ref, after)  # before the look: a commit between the two wakes it
+        waiter = watch.enter(ref, after, revision)  # before the look: a commit between the two wakes it
         try:
-            last = await self._read(partial(reading.last_seq, ref=ref))
-            if last is not None and last <= after:
+            found = await self._read(partial(reading.newest, ref=ref))
+            if found is not None and not waiter.is_behind(*found):
                 await asyncio.wait((waiter.future,), timeout=timeout)
         finally:
             watch.leave(ref, waiter)

@@ -10,26 +10,32 @@ import threading
 from collections.abc import Callable, Iterable
 
 from satchel.domain.ids import SessionRef
+from satchel.domain.record import SessionRecord
 from satchel.errors import InvalidInput
 from satchel.stores.sqlite.connection import UNBINDABLE
 from satchel.stores.sqlite.queries import SQL
 
 PERIOD = 0.02  # seconds between two looks
+END = 2**63 - 1  # beyond every seq: who waits for a tombstone hears of the end
 
 _log = logging.getLogger("satchel.stores.sqlite")
 
 
 class Waiter:
-    __slots__ = ("after", "future", "loop")
+    __slots__ = ("_after", "_loop", "_revision", "future")
 
-    def __init__(self, after: int) -> None:
-        self.after = after
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[None] = self.loop.create_future()
+    def __init__(self, after: int, revision: int | None) -> None:
+        self._after = after
+        self._revision = revision
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[None] = self._loop.create_future()
+
+    def is_behind(self, seq: int, revision: int) -> bool:
+        return seq > self._after or (self._revision is not None and revision != self._revision)
 
     def wake(self) -> None:
         with contextlib.suppress(RuntimeError):  # its loop is closed
-            self.loop.call_soon_threadsafe(_end, self.future)
+            self._loop.call_soon_threadsafe(_end, self.future)
 
 
 def _end(future: asyncio.Future[None]) -> None:
@@ -47,10 +53,10 @@ class Watch:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def enter(self, ref: SessionRef, after: int) -> Waiter:
+    def enter(self, ref: SessionRef, after: int, revision: int | None = None) -> Waiter:
         if not isinstance(after, int):  # the thread compares it, for everybody
             raise InvalidInput("must be a seq", field="after")
-        waiter = Waiter(after)
+        waiter = Waiter(after, revision)
         with self._changed:
             self._waiters.setdefault(ref, set()).add(waiter)
             if self._thread is None or not (self._thread.is_alive() or self._stopped.is_set()):
@@ -67,21 +73,25 @@ class Watch:
                 if not waiters:
                     del self._waiters[ref]
 
-    def committed(self, refs: Iterable[SessionRef]) -> None:
+    def committed(self, records: Iterable[SessionRecord]) -> None:
         """From any thread."""
         if not self._waiters:
             return
         with self._changed:
-            for ref in refs:
-                for waiter in self._waiters.get(ref, ()):
-                    waiter.wake()
+            for record in records:
+                seq = END if record.status == "DELETED" else record.last_seq
+                for waiter in self._waiters.get(record.ref, ()):
+                    if waiter.is_behind(seq, record.revision):
+                        waiter.wake()
 
     async def close(self) -> None:
         """Everybody is woken."""
         with self._changed:
             self._stopped.set()
             self._changed.notify()
-        self.committed(list(self._waiters))
+            for waiters in self._waiters.values():
+                for waiter in waiters:
+                    waiter.wake()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
 
@@ -115,10 +125,10 @@ class Watch:
             refs = list(self._waiters)
         for ref in refs:
             try:
-                row = connection.execute(SQL["last_seq"], ref).fetchone()
+                row = connection.execute(SQL["newest"], ref).fetchone()
             except UNBINDABLE:  # nothing can be stored under it: its waiters need not wait
                 row = None
             with self._changed:
                 for waiter in self._waiters.get(ref, ()):
-                    if row is None or row[0] > waiter.after:
+                    if row is None or waiter.is_behind(*row):
                         waiter.wake()

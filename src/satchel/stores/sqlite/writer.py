@@ -54,7 +54,7 @@ class CommitFailed(Exception):
 
 class Writer:
     def __init__(
-        self, path: Path, clock: Callable[[], Clock], committed: Callable[[Iterable[SessionRef]], None]
+        self, path: Path, clock: Callable[[], Clock], committed: Callable[[Iterable[SessionRecord]], None]
     ) -> None:
         self._clock = clock
         self._committed = committed
@@ -179,7 +179,7 @@ class Writer:
             for change, outcome in zip(changes, outcomes, strict=True)
             if outcome is Outcome.APPLIED
         }
-        self._committed(applied)
+        self._committed(applied.values())
         for ref, record in applied.items():
             self._records.pop(ref, None)  # it becomes the newest
             self._records[ref] = record

@@ -63,6 +63,7 @@ CREATE TABLE events (
     format     TEXT,
     outcome    TEXT,
     tokens     INTEGER,
+    streamed   INTEGER,
     metadata   TEXT,
     body       TEXT    NOT NULL,
     PRIMARY KEY (tenant_id, session_id, seq)
@@ -110,7 +111,7 @@ CREATE TABLE runs (
 
 CREATE INDEX runs_numbered ON runs (tenant_id, session_id, number);
 
--- Text that streams and is not final.
+-- Text that streams and is not final: body is JSON. The first piece has the message's metadata.
 CREATE TABLE partials (
     tenant_id  TEXT    NOT NULL,
     session_id TEXT    NOT NULL,
@@ -119,6 +120,7 @@ CREATE TABLE partials (
     message    INTEGER NOT NULL,
     "offset"   INTEGER NOT NULL,
     body       TEXT    NOT NULL,
+    metadata   TEXT,
     PRIMARY KEY (tenant_id, session_id, run_id, attempt, message, "offset")
 ) STRICT, WITHOUT ROWID;
 
