@@ -160,8 +160,9 @@ class _View:
                 with_retracted=False,
                 limit=PAGE,
             )
-            found = await shown.messages(page.events)
-            read.extend(page.events)
+            counted = [msgspec.structs.replace(event, tokens=tokens_of(event)) for event in page.events]
+            found = await shown.messages(counted)
+            read.extend(counted)
             seen.extend(found)
             weight += sum([self._least(event) for event in found])
             is_whole = len(page.events) < PAGE

@@ -132,7 +132,7 @@ class Edit:
             format=draft.format,
             metadata=draft.metadata,
             outcome=outcome,
-            tokens=draft.tokens,
+            tokens=draft.counted,
             streamed=streamed,
         )
         self.fields["messages"] = self.get("messages") + 1
@@ -232,6 +232,7 @@ class Edit:
             asks=(),
             answers=row.tool_call_id,
             tokens=outcome_tokens(value, estimate_tokens) if tokens is None else tokens,
+            counted=tokens,
         )
         return self.message(draft, run_id=row.run_id, ends=row, outcome=_OUTCOMES[status, kind]), body, kind
 
@@ -283,8 +284,9 @@ class Edit:
             return None
         # Whatever its role: an assistant's message may ask for tools, a tool's may answer.
         draft = admit_message(body, format=row.input_format, limits=WRITTEN_HERE)
-        tokens = draft.tokens if row.input_weight is None else row.input_weight
-        draft = msgspec.structs.replace(draft, metadata=bytes(row.input_metadata) or None, tokens=tokens)
+        draft = msgspec.structs.replace(draft, metadata=bytes(row.input_metadata) or None)
+        if row.input_weight is not None:
+            draft = msgspec.structs.replace(draft, tokens=row.input_weight, counted=row.input_weight)
         return self.message(draft, run_id=row.run_id, status=status)
 
     def end_run(

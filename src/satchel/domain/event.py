@@ -51,9 +51,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     For messages, ``status``, ``format`` and ``metadata`` stand beside the body. ``refers_to`` is the seq of the message
     that a retraction takes back, or of the start of the tool call that this event finished; a message that finished one
-    has its ``outcome``. ``tokens`` of a message were counted when it was admitted. A message that was streamed has its number
-    in its run's attempt as ``streamed``: it ends the text deltas of this number. An event that its store cannot read any
-    more ``is_corrupt``: its body is CORRUPT_BODY.
+    has its ``outcome``. ``tokens`` of a message were counted when it was admitted; None: by our own estimate. A message that
+    was streamed has its number in its run's attempt as ``streamed``: it ends the text deltas of this number. An event that
+    its store cannot read any more ``is_corrupt``: its body is CORRUPT_BODY.
     """
 
     seq: int

@@ -151,6 +151,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     asks: tuple[str, ...]  # labels of the tool calls it asks for
     answers: str | None  # label of the tool call it answers
     tokens: int
+    counted: int | None = None  # the same, where a counter of the caller's own gave it: else nothing is stored of it
 
 
 def admit_message(
@@ -182,7 +183,16 @@ def admit_message(
         raise InvalidInput(f"must be an object, not {kind_of(data)}", field=field)
     role, asks, answers = _checked_chat(data, field, limits)
     tokens = message_tokens(data, count)
-    return Draft(body=body, format=CHAT_FORMAT, metadata=kept, role=role, asks=asks, answers=answers, tokens=tokens)
+    return Draft(
+        body=body,
+        format=CHAT_FORMAT,
+        metadata=kept,
+        role=role,
+        asks=asks,
+        answers=answers,
+        tokens=tokens,
+        counted=None if count is estimate_tokens else tokens,
+    )
 
 
 def _checked_chat(data: Mapping[str, Any], field: str, limits: Limits) -> tuple[str, tuple[str, ...], str | None]:
@@ -239,7 +249,7 @@ def admit_metadata(metadata: object, *, limits: Limits, field: str = "metadata")
 
 
 def tokens_of(event: Event) -> int:
-    """Tokens of a stored message, as they were counted when it was admitted."""
+    """Tokens of a stored message, as they were counted when it was admitted: what is not stored was estimated."""
     if event.tokens is not None:
         return event.tokens
     if event.format != CHAT_FORMAT:

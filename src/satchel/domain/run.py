@@ -74,7 +74,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     added_seq: int = 0
     input_seq: int | None = None
     input_format: str | None = None
-    input_weight: int | None = None  # tokens of the input, as they were counted when it was admitted
+    input_weight: int | None = None  # tokens of the input, where a counter of the caller's own gave them
     cancel_requested: bool = False
     layer: msgspec.Raw = NO_JSON
     not_merged: msgspec.Raw = NO_JSON

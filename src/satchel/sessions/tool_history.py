@@ -12,6 +12,7 @@ from satchel.domain.ids import checked_id
 from satchel.domain.json_text import admit_value, kind_of
 from satchel.domain.page import Page, decode_cursor, encode_cursor
 from satchel.domain.run import Attempt
+from satchel.domain.tokens import estimate_tokens
 from satchel.domain.tool_call import ToolCall, ToolCallStatus, hash_arguments
 from satchel.errors import InvalidInput, LimitExceeded
 from satchel.sessions.pages import is_newest_first
@@ -149,8 +150,8 @@ class SessionToolHistory(SessionReading):
         }
 
     def _said_tokens(self, status: ToolCallStatus, result: bytes | None, error: bytes | None) -> int | None:
-        """Of the message that may say this outcome."""
-        if status == "cancelled":
+        """Of the message that may say this outcome, by a counter of the caller's own."""
+        if status == "cancelled" or self._access.count_tokens is estimate_tokens:
             return None
         return outcome_tokens(said_outcome(status, result, error), self._access.count_tokens)
 

@@ -120,7 +120,7 @@ class Admission:
             at=at,
             actor=self._principal.actor,
             body=draft.body,
-            tokens=draft.tokens,
+            tokens=draft.counted,
         )
 
     def _event(self, exported: ExportedEvent, body: bytes, place: str, where: str) -> Admitted:
@@ -156,7 +156,7 @@ class Admission:
             format=exported.format,
             metadata=metadata,
             outcome=exported.outcome,
-            tokens=None if draft is None else draft.tokens,
+            tokens=None if draft is None else draft.counted,
             streamed=exported.streamed,
         )
         return Admitted(event, draft, place)
