@@ -71,6 +71,10 @@ async def check(manager: SessionManager, session_ids: list[str], ledger: Ledger)
     return stored
 
 
+async def written(manager: SessionManager, session_ids: list[str]) -> int:
+    return sum([(await manager.get_session(session_id, include=())).last_seq for session_id in session_ids])
+
+
 @pytest.mark.slow
 async def test_nothing_acknowledged_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/shared.db"
@@ -83,7 +87,9 @@ async def test_nothing_acknowledged_is_lost_when_writers_are_killed(tmp_path: Pa
         for kill in range(5):
             writers = [start(url, f"{kill}-{number}", 8, session_ids) for number in range(3)]
             readers = [asyncio.create_task(asyncio.to_thread(writer.communicate)) for writer in writers]
-            await asyncio.sleep(0.8 + random.random() * 0.5)
+            while await written(manager, session_ids) < len(stored) + 30:  # they are in the middle of it
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(random.random() * 0.5)
             for writer in writers:
                 writer.send_signal(signal.SIGKILL)
             for reader in readers:
@@ -92,7 +98,7 @@ async def test_nothing_acknowledged_is_lost_when_writers_are_killed(tmp_path: Pa
             assert all(writer.returncode == -signal.SIGKILL for writer in writers)
             stored = await check(manager, session_ids, ledger)
             assert set(ledger.acknowledged) <= set(stored)
-        assert len(ledger.acknowledged) > 200, "the writers hardly wrote: this shows nothing"
+        assert len(ledger.acknowledged) > 100, "the writers hardly wrote: this shows nothing"
         # Who does not know asks again with the same key: each write is there once.
         unknown = [key for key in ledger.intended if key not in ledger.acknowledged]
         for key in unknown:
