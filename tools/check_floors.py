@@ -17,9 +17,12 @@ FLOORS: tuple[tuple[str, frozenset[str]], ...] = (
         frozenset(
             {
                 "access",
+                "calling",
                 "children",
                 "listing",
+                "questions",
                 "runs",
+                "schemas",
                 "sessions",
                 "streaming",
                 "sweeper",

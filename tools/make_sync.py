@@ -51,8 +51,12 @@ HELPERS = {
     "Iteration": "satchel.sync.plain",
     "as_it_is": "satchel.sync.plain",
     "async_side": "satchel.sync.opening",
+    "call_tool": "satchel.sync.calling",
     "loop_of": "satchel.sync.opening",
 }
+
+# Methods that run the caller's own code, which belongs into the calling thread: written by hand.
+BY_HAND = {("RunContext", "call"): "call_tool"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -262,7 +266,9 @@ def class_text(mirror: Mirror, found: Class) -> str:
         lines += ["", f"    def {name}({parameters}) -> {returns}:"]
         if written := method.docstring or documented.docstring:
             lines.append(f"        {written}")
-        lines.append(f"        {body_of(method.function)}")
+        by_hand = BY_HAND.get((mirror.blocking_name, name))
+        handed = f"return {by_hand}(self, {call_of(method.function)})" if by_hand else body_of(method.function)
+        lines.append(f"        {handed}")
     return "\n".join(lines) + "\n"
 
 

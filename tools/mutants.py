@@ -118,8 +118,44 @@ MUTANTS = (
     one(
         "a stale attempt may write",
         "src/satchel/domain/decisions/decision.py",
-        "        and turn.attempt == attempt.attempt\n",
-        "",
+        "turn.run_id == attempt.run_id and turn.attempt == attempt.attempt",
+        "turn.run_id == attempt.run_id",
+    ),
+    one(
+        "an answered question is asked again",
+        "src/satchel/domain/decisions/questions.py",
+        "if known is not None:",
+        "if known is None and row.attempt < 0:",
+    ),
+    one(
+        "an answer is not held against its question's schema",
+        "src/satchel/domain/decisions/questions.py",
+        "if self.refusal is not None:",
+        "if self.refusal is not None and row.attempt < 0:",
+    ),
+    one(
+        "a question that expires bounds no commit",
+        "src/satchel/commit.py",
+        "instant = record.due_at",
+        "instant = record.turns_at",
+    ),
+    one(
+        "idle time counts from who met the expired question",
+        "src/satchel/domain/decisions/questions.py",
+        'edit.fields["active_at"] = max(state.existing.active_at, turn.expires_at)',
+        "pass",
+    ),
+    one(
+        "going on after an answer is a lost attempt",
+        "src/satchel/domain/run.py",
+        "return self.attempt - len(self.answered) < self.max_attempts",
+        "return self.attempt < self.max_attempts",
+    ),
+    one(
+        "a named tool call is made again",
+        "src/satchel/domain/decisions/tool_calls.py",
+        'if row is None or self.step is None or row.status in ("cancelled", "unknown"):',
+        'if row is None or self.step is None or row.status != "started":',
     ),
     one(
         "a closed session takes writes",

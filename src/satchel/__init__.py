@@ -10,14 +10,17 @@ from satchel.domain.message import Message
 from satchel.domain.page import Page
 from satchel.domain.policy import Policy
 from satchel.domain.principal import Principal
+from satchel.domain.question import Approval, Question
 from satchel.domain.run import Attempt, Run, RunError, Usage
 from satchel.domain.session import Session
 from satchel.domain.stream import TextDelta, TextPosition
 from satchel.domain.tokens import TokenCounter
 from satchel.domain.tool_call import ToolCall
-from satchel.engine import Engine, RunContext, TextStream, ToolUse
+from satchel.engine import Engine, RunContext, RunSuspended, TextStream, ToolUse
 from satchel.errors import (
+    CancelRequested,
     Conflict,
+    ExtraMissing,
     FrozenSnapshot,
     IdempotencyMismatch,
     IllegalTransition,
@@ -27,6 +30,7 @@ from satchel.errors import (
     MessageNotFound,
     NotAllowed,
     NotFound,
+    OtherQuestion,
     OutcomeUnknown,
     QueueFull,
     RestoreRefused,
@@ -41,6 +45,7 @@ from satchel.errors import (
     SessionExpired,
     SessionNotActive,
     SessionNotFound,
+    StepOpen,
     StoreBusy,
     StoreCorrupt,
     StoreError,
@@ -48,6 +53,7 @@ from satchel.errors import (
     StoreUnavailable,
     StreamGap,
     ToolCallEnded,
+    ToolCallFailed,
     ToolCallNotFound,
     ToolCallOpen,
     Unauthenticated,
@@ -55,17 +61,22 @@ from satchel.errors import (
     VersionRequired,
 )
 from satchel.opening import open
+from satchel.questions import Asked
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
 from satchel.sweeper import Sweeper, SweepReport
 from satchel.worker import Worker
 
 __all__ = [
+    "Approval",
+    "Asked",
     "Attempt",
+    "CancelRequested",
     "Conflict",
     "Context",
     "Engine",
     "Event",
+    "ExtraMissing",
     "FrozenSnapshot",
     "IdempotencyMismatch",
     "IllegalTransition",
@@ -79,10 +90,12 @@ __all__ = [
     "NotAllowed",
     "NotFound",
     "OpenStore",
+    "OtherQuestion",
     "OutcomeUnknown",
     "Page",
     "Policy",
     "Principal",
+    "Question",
     "QueueFull",
     "RestoreRefused",
     "Run",
@@ -92,6 +105,7 @@ __all__ = [
     "RunFenced",
     "RunManager",
     "RunNotFound",
+    "RunSuspended",
     "SatchelError",
     "SchemaMismatch",
     "Session",
@@ -102,6 +116,7 @@ __all__ = [
     "SessionManager",
     "SessionNotActive",
     "SessionNotFound",
+    "StepOpen",
     "StoreBusy",
     "StoreCorrupt",
     "StoreError",
@@ -116,6 +131,7 @@ __all__ = [
     "TokenCounter",
     "ToolCall",
     "ToolCallEnded",
+    "ToolCallFailed",
     "ToolCallNotFound",
     "ToolCallOpen",
     "ToolUse",

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from satchel.calling import readable
 from satchel.errors import Conflict, IllegalTransition, NotFound, RunFenced, SessionNotActive, StoreError
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ async def child_of(
         await _end_cancelled(runs, ctx)  # whose write it was that was refused is not said
         raise
     except Exception as error:
-        from satchel.working import readable
-
         with contextlib.suppress(Conflict, NotFound, StoreError):
             await runs.fail_run(ctx.session_id, ctx.attempt, code="agent_error", message=readable(error))
         raise

@@ -167,7 +167,7 @@ class _Fold:
 
     def _bound(self, record: SessionRecord) -> None:
         """The instant at which a decision on this record would turn out otherwise."""
-        instant = record.turns_at
+        instant = record.due_at
         if instant is not None and (self.not_after is None or instant < self.not_after):
             self.not_after = instant
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -9,9 +10,15 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
 from satchel.domain.page import Page
+from satchel.domain.question import Approval
 from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
 from satchel.domain.tool_call import ToolCall
+
+
+class RunSuspended(asyncio.CancelledError):
+    """The run waits for an answer: its agent is left here, and called again from its start once there is one. What an agent
+    that goes on all the same writes is refused with RunFenced."""
 
 
 class ToolUse(Protocol):
@@ -28,6 +35,11 @@ class ToolUse(Protocol):
     @property
     def repeat_of(self) -> int | None:
         """The seq of the newest earlier call of the same tool with equal arguments."""
+        ...
+
+    @property
+    def is_replayed(self) -> bool:
+        """The step has an outcome in this run: ``result``, or ``error``. Do not run the tool; nothing new is written."""
         ...
 
 
@@ -141,13 +153,56 @@ class RunContext(Protocol):
         ...
 
     def tool(
-        self, tool: str, arguments: object = None, *, tool_call_id: str | None = None
+        self, tool: str, arguments: object = None, *, tool_call_id: str | None = None, step: str | None = None
     ) -> AbstractAsyncContextManager[ToolUse]:
         """``async with ctx.tool("run_shell", {"command": …}) as call: call.result = …``
 
         The call is written before the block runs and finished after it: succeeded; failed, when ``error`` was set or the
-        block raised; cancelled, when it was cancelled.
+        block raised; cancelled, when it was cancelled. ``step`` names it within the run: once a call of that name has
+        succeeded or failed, in this attempt or an earlier one, ``call.is_replayed`` is true and the outcome is there. One
+        that was cancelled, or that nobody knows the outcome of, is made again. Raises StepOpen while one is open;
+        InvalidInput when this attempt used the name for another call.
         """
+        ...
+
+    async def call(
+        self,
+        tool: str,
+        arguments: object,
+        function: Callable[[Any], Any],
+        *,
+        step: str | None = None,
+        tool_call_id: str | None = None,
+    ) -> Any:
+        """``function(arguments)`` as a tool call; it may be async. With a ``step`` that has an outcome in this run the
+        function does not run, and its result, as JSON gives it back, is returned. Raises ToolCallFailed when it raised, now
+        or then."""
+        ...
+
+    async def ask(
+        self, name: str, question: str, *, schema: Mapping[str, Any] | None = None, expires_in: float = 604_800.0
+    ) -> Any:
+        """Ask a human, and wait. The answer is a JSON value, one that fits ``schema`` (a JSON Schema).
+
+        The first call makes the run WAITING. In a worker the agent is left there, by RunSuspended, and called again from its
+        start once somebody answered (``RunManager.answer_run``); in ``sessions.run`` it waits in place. A question that was
+        answered in this run returns at once: the name decides. After ``expires_in`` seconds without an answer the run is
+        FAILED with ``question_expired``. Raises ToolCallOpen inside a tool call, CancelRequested once the run was asked to
+        stop, InvalidInput, LimitExceeded; RunFenced when the run ended while it waited in place.
+        """
+        ...
+
+    async def approve(
+        self,
+        name: str,
+        tool: str,
+        arguments: object,
+        *,
+        question: str | None = None,
+        expires_in: float = 604_800.0,
+    ) -> Approval:
+        """Ask a human whether ``tool`` may run with ``arguments``. The answer is ``{"decision": "approve" | "deny" |
+        "edit", "arguments"?, "reason"?}``, with arguments where they were edited. Waits and raises as :meth:`ask`."""
         ...
 
     async def step(

@@ -11,6 +11,8 @@
     │   ├── RunNotFound
     │   ├── MessageNotFound
     │   └── ToolCallNotFound
+    ├── ExtraMissing                 this needs a package that is not installed
+    ├── ToolCallFailed               what ctx.call ran failed, now or in an earlier attempt
     ├── NotAllowed                   yours, but your role may not do this
     ├── Conflict                     right by itself, refused by the state it met; nothing was stored
     │   ├── VersionConflict          expected_version is not the current one
@@ -28,7 +30,10 @@
     │   ├── RunNested                a child run cannot have child runs of its own
     │   ├── StreamGap                a piece of streamed text does not follow on what is stored
     │   ├── IllegalTransition        the run cannot go from this status to that one
-    │   ├── ToolCallOpen             a call of that label is still open
+    │   ├── CancelRequested          the run was asked to stop, and asks nothing any more
+    │   ├── OtherQuestion            the run waits for the answer to another question
+    │   ├── ToolCallOpen             a call of that label, or of the run, is still open
+    │   ├── StepOpen                 a call of that step is still open
     │   └── ToolCallEnded            the call has ended already, with another outcome
     └── StoreError                   the store, not the request
         ├── StoreBusy                too much contention; nothing was stored
@@ -141,6 +146,29 @@ class ToolCallNotFound(NotFound):
     def __init__(self, call: str | int) -> None:
         self.call = call
         super().__init__(f"no tool call {call!r} in this session")
+
+
+class ExtraMissing(SatchelError):
+    """``extra`` names what to install beside Satchel."""
+
+    code = "extra_missing"
+
+    def __init__(self, extra: str, *, action: str) -> None:
+        self.extra = extra
+        super().__init__(f"{action} needs the extra {extra!r}: pip install 'satchel[{extra}]'")
+
+
+class ToolCallFailed(SatchelError):
+    """A tool failed that ``ctx.call`` was to run: now, or in an earlier attempt. ``error`` is what the tool history keeps."""
+
+    code = "tool_call_failed"
+
+    def __init__(self, *, tool: str, step: str | None, error: object) -> None:
+        self.tool = tool
+        self.step = step
+        self.error = error
+        named = "" if step is None else f" (step {step!r})"
+        super().__init__(f"{tool}{named} failed: {error}")
 
 
 class NotAllowed(SatchelError):
@@ -306,20 +334,55 @@ class RunNested(Conflict):
 class IllegalTransition(Conflict):
     code = "illegal_transition"
 
-    def __init__(self, *, run_id: str, current: str, wanted: str) -> None:
+    def __init__(self, *, run_id: str, current: str, wanted: str, reason: str = "") -> None:
         self.run_id = run_id
         self.current = current
         self.wanted = wanted
-        super().__init__(f"run {run_id} is {current} and cannot become {wanted}")
+        because = f": {reason}" if reason else ""
+        super().__init__(f"run {run_id} is {current} and cannot become {wanted}{because}")
+
+
+class CancelRequested(Conflict):
+    """Somebody asked the run to stop: it may finish what it does, and begins no wait for an answer."""
+
+    code = "cancel_requested"
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id} was asked to stop, and asks nothing any more")
+
+
+class OtherQuestion(Conflict):
+    """``pending`` is the name of the question that the run waits for."""
+
+    code = "other_question"
+
+    def __init__(self, *, run_id: str, name: str, pending: str) -> None:
+        self.run_id = run_id
+        self.name = name
+        self.pending = pending
+        super().__init__(f"run {run_id} waits for the answer to {pending!r}, not to {name!r}")
 
 
 class ToolCallOpen(Conflict):
     code = "tool_call_open"
 
-    def __init__(self, *, tool_call_id: str, seq: int) -> None:
+    def __init__(self, *, tool_call_id: str | None, seq: int) -> None:
         self.tool_call_id = tool_call_id
         self.seq = seq
-        super().__init__(f"a call labelled {tool_call_id!r} is still open (seq {seq}); finish it first")
+        which = "a call of this run" if tool_call_id is None else f"a call labelled {tool_call_id!r}"
+        super().__init__(f"{which} is still open (seq {seq}); finish it first")
+
+
+class StepOpen(Conflict):
+    """The step was started and has no outcome yet."""
+
+    code = "step_open"
+
+    def __init__(self, *, step: str, seq: int) -> None:
+        self.step = step
+        self.seq = seq
+        super().__init__(f"step {step!r} is still open (seq {seq}): one call at a time has a step's name")
 
 
 class ToolCallEnded(Conflict):

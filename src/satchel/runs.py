@@ -40,7 +40,8 @@ from satchel.domain.message import admit_message, admit_metadata
 from satchel.domain.page import Page, decode_cursor, encode_cursor
 from satchel.domain.principal import Principal
 from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run, RunError, RunStatus, Usage
-from satchel.errors import InvalidInput, RunNotFound
+from satchel.errors import InvalidInput, RunFenced, RunNotFound
+from satchel.questions import EXPIRES_IN, Asked, ask, give_answer, is_answered
 from satchel.store import RunPage
 from satchel.texts import RunTexts
 
@@ -243,8 +244,8 @@ class RunManager(RunTexts):
         return (await self._access.submit(RenewRun(**common))).value
 
     async def keep_waiting(self, session_id: str, run_id: str) -> Run:
-        """Renew the lease of a run that this caller added with ``start=True`` and waits for: without it the run ends as
-        ``client_lost``, so that the queue goes on when a client dies. A run that does not wait is left alone."""
+        """Renew the lease of a run that this caller added with ``start=True`` and waits for (its turn, or an answer): without
+        it the run ends as ``client_lost``, so that the queue goes on when a client dies. A run that does not wait is left alone."""
         checked_id(run_id, field="run_id", limits=self._access.limits)
         common = self._access.common(session_id, None, None, None) | {"key": None}
         return (await self._access.submit(RenewWaiting(**common, run_id=run_id))).value
@@ -367,6 +368,64 @@ class RunManager(RunTexts):
             limits=self._access.limits,
         )
         return (await self._access.submit(decision)).value
+
+    async def ask_question(
+        self,
+        session_id: str,
+        attempt: Attempt,
+        name: str,
+        question: str,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        expires_in: float = EXPIRES_IN,
+        here: bool = False,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Asked:
+        """By the attempt that holds the run: ask a human under ``name``. The run becomes WAITING, keeps its session's turn,
+        and is taken again by whoever is next, once it was answered. What was answered under this name before is given at
+        once; what is pending stays so, asked once. ``schema``: a JSON Schema of the answer; ``expires_in``: seconds until
+        the run is FAILED with ``question_expired``. ``here``: the caller goes on waiting itself, under its lease
+        (``keep_waiting``, ``wait_for_answer``). A context's ``ask`` does all of this.
+
+        Raises RunFenced, CancelRequested, ToolCallOpen (of this run), IllegalTransition (a child run), InvalidInput,
+        LimitExceeded, ExtraMissing (a schema needs ``satchel[questions]``).
+        """
+        checked_attempt(attempt)
+        checked_flag(here, field="here")
+        common = self._access.common(session_id, idempotency_key, expected_version, attempt)
+        return await ask(self._access, common, attempt, name, question, schema=schema, expires_in=expires_in, here=here)
+
+    async def answer_run(
+        self,
+        session_id: str,
+        run_id: str,
+        answer: object,
+        *,
+        name: str | None = None,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """Answer what a WAITING run asked, with a JSON value (a str is text here, not JSON): it becomes READY to go on, with
+        its turn. ``name``: of the question that is meant; without it, whichever is pending.
+
+        Raises RunNotFound, IllegalTransition (it waits for nothing), OtherQuestion, InvalidInput (the value does not fit the
+        question's schema), LimitExceeded.
+        """
+        checked_id(run_id, field="run_id", limits=self._access.limits)
+        common = self._access.common(session_id, idempotency_key, expected_version, None)
+        return await give_answer(self._access, common, run_id, answer, name=name)
+
+    async def wait_for_answer(self, session_id: str, run_id: str, *, lease: float = LEASE) -> Run:
+        """For the caller that asked with ``here``: wait, and start the run again once it was answered. RUNNING, under its
+        next attempt. Raises RunFenced when it ended instead."""
+        checked_id(run_id, field="run_id", limits=self._access.limits)
+        checked_lease(lease)
+        if await is_answered(self._access, session_id, run_id, lease=lease):
+            return await self.start_run(session_id, run_id, lease=lease)
+        run = await self.get_run(session_id, run_id)
+        reason = f"it is {run.status}" if run.stop_reason is None else f"it is {run.status} ({run.stop_reason})"
+        raise RunFenced(run_id=run_id, attempt=run.attempt, reason=reason)
 
     async def cancel_run(
         self,

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
+from satchel.calling import approve, call_tool, readable
 from satchel.children import child_of
 from satchel.context import Context
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
 from satchel.domain.page import Page
+from satchel.domain.question import Approval
 from satchel.domain.record import SessionRecord
 from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
-from satchel.domain.tool_call import ToolCall
+from satchel.domain.tool_call import ToolCall, hash_arguments
 from satchel.engine import ToolUse
-from satchel.errors import Conflict, IllegalTransition, InvalidInput, NotFound, RunFenced, SessionNotActive, StoreError
-from satchel.runs import RunManager, checked_text
+from satchel.errors import (
+    CancelRequested,
+    Conflict,
+    IllegalTransition,
+    InvalidInput,
+    NotFound,
+    RunFenced,
+    SessionNotActive,
+    StoreError,
+)
+from satchel.questions import EXPIRES_IN, Asked
+from satchel.runs import LEASE, RunManager, checked_text
 from satchel.streaming import StreamedAnswer, streaming
 
 if TYPE_CHECKING:
@@ -29,28 +41,37 @@ if TYPE_CHECKING:
 class OpenTool:
     """See satchel.engine.ToolUse."""
 
-    __slots__ = ("_repeat_of", "_seq", "error", "result")  # a misspelt name is an error, not a lost result
+    __slots__ = ("_call", "error", "result")  # a misspelt name is an error, not a lost result
 
-    def __init__(self, seq: int, repeat_of: int | None) -> None:
-        self._seq = seq
-        self._repeat_of = repeat_of
-        self.result: Any = None
-        self.error: Any = None
+    def __init__(self, call: ToolCall) -> None:
+        self._call = call
+        self.result: Any = call.result
+        self.error: Any = call.error
 
     @property
     def seq(self) -> int:
-        return self._seq
+        return self._call.seq
 
     @property
     def repeat_of(self) -> int | None:
-        return self._repeat_of
+        return self._call.repeat_of
+
+    @property
+    def is_replayed(self) -> bool:
+        return not self._call.is_open
 
 
 class RunInProgress:
     """See satchel.engine.RunContext."""
 
     def __init__(
-        self, sessions: SessionManager, runs: RunManager, run: Run, *, parent: RunInProgress | None = None
+        self,
+        sessions: SessionManager,
+        runs: RunManager,
+        run: Run,
+        *,
+        lease: float = LEASE,
+        parent: RunInProgress | None = None,
     ) -> None:
         self._parent = parent
         self._children: dict[str, RunInProgress] = {}  # those that are open
@@ -61,6 +82,11 @@ class RunInProgress:
         self._attempt = Attempt(run.run_id, run.attempt)
         self._cancelled = False
         self._streamed = 0  # messages
+        self._lease = lease
+        self._steps: dict[str, bytes] = {}  # by name, what was called in this attempt
+        self._one_question = asyncio.Lock()
+        self._is_asking = False
+        self._is_suspended = False
         self.stop_reason = "end_turn"
 
     @property
@@ -78,6 +104,16 @@ class RunInProgress:
     @property
     def is_cancelled(self) -> bool:
         return self._cancelled or (self._parent is not None and self._parent.is_cancelled)
+
+    @property
+    def is_asking(self) -> bool:
+        """A question is on its way, or waits in place for its answer: no attempt may hold the run."""
+        return self._is_asking
+
+    @property
+    def is_suspended(self) -> bool:
+        """The run is WAITING, and whoever has it next is not this attempt."""
+        return self._is_suspended
 
     def notice_cancel(self) -> None:
         self._cancelled = True
@@ -155,17 +191,86 @@ class RunInProgress:
         self._streamed += 1
         return streaming(self._runs, self.session_id, self._attempt, self._streamed, metadata)
 
+    async def ask(
+        self, name: str, question: str, *, schema: Mapping[str, Any] | None = None, expires_in: float = EXPIRES_IN
+    ) -> Any:
+        async with self._one_question:
+            while True:
+                asked = await self.ask_once(name, question, schema=schema, expires_in=expires_in, here=True)
+                if asked.is_answered:
+                    return asked.answer
+                await self._wait_in_place()
+
+    async def ask_once(
+        self, name: str, question: str, *, schema: Mapping[str, Any] | None, expires_in: float, here: bool = False
+    ) -> Asked:
+        """Without waiting. ``here``: whoever asks is going to, and keeps the lease."""
+        self._is_asking = True
+        try:
+            asked = await self._runs.ask_question(
+                self.session_id, self._attempt, name, question, schema=schema, expires_in=expires_in, here=here
+            )
+        except BaseException as leaving:
+            # Whoever is cancelled here does not know whether it was asked: `working` ends the run, wherever it is.
+            self._is_asking = here and not isinstance(leaving, Exception)
+            raise
+        self._is_asking = here and not asked.is_answered
+        self._is_suspended = not here and not asked.is_answered
+        return asked
+
+    async def _wait_in_place(self) -> None:
+        try:
+            self._run = await self._runs.wait_for_answer(self.session_id, self._run.run_id, lease=self._lease)
+        except RunFenced:
+            self._cancelled = True
+            self._is_asking = False
+            raise
+        self._attempt = Attempt(self._run.run_id, self._run.attempt)
+        self._streamed = 0
+        self._is_asking = False
+
+    async def approve(
+        self,
+        name: str,
+        tool: str,
+        arguments: object,
+        *,
+        question: str | None = None,
+        expires_in: float = EXPIRES_IN,
+    ) -> Approval:
+        return await approve(self.ask, name, tool, arguments, question=question, expires_in=expires_in)
+
+    async def call(
+        self,
+        tool: str,
+        arguments: object,
+        function: Callable[[Any], Any],
+        *,
+        step: str | None = None,
+        tool_call_id: str | None = None,
+    ) -> Any:
+        return await call_tool(self.tool, tool, arguments, function, step=step, tool_call_id=tool_call_id)
+
     def tool(
-        self, tool: str, arguments: object = None, *, tool_call_id: str | None = None
+        self, tool: str, arguments: object = None, *, tool_call_id: str | None = None, step: str | None = None
     ) -> AbstractAsyncContextManager[ToolUse]:
-        return self._tool(tool, arguments, tool_call_id)
+        return self._tool(tool, arguments, tool_call_id, step)
 
     @asynccontextmanager
-    async def _tool(self, tool: str, arguments: object, tool_call_id: str | None) -> AsyncIterator[ToolUse]:
+    async def _tool(
+        self, tool: str, arguments: object, tool_call_id: str | None, step: str | None
+    ) -> AsyncIterator[ToolUse]:
+        if step is not None:
+            self._check_step(step, tool, arguments)
         started = await self._sessions.start_tool_call(
-            self.session_id, tool, arguments, tool_call_id=tool_call_id, attempt=self._attempt
+            self.session_id, tool, arguments, tool_call_id=tool_call_id, step=step, attempt=self._attempt
         )
-        call = OpenTool(started.seq, started.repeat_of)
+        if step is not None:
+            self._steps[step] = hash_arguments(tool, arguments)
+        call = OpenTool(started)
+        if call.is_replayed:
+            yield call
+            return
         try:
             yield call
         except BaseException as leaving:  # the block's own exception is the one to be heard
@@ -179,6 +284,21 @@ class RunInProgress:
             with contextlib.suppress(Conflict, NotFound, StoreError):
                 await self._finish(call, error=f"its result cannot be stored: {readable(wrong)}")
             raise
+
+    def _check_step(self, step: object, tool: object, arguments: object) -> None:
+        """A loop that gives each of its calls the same name would be given the first one's result again and again."""
+        known = self._steps.get(step) if type(step) is str else None
+        if known is None or type(tool) is not str:
+            return
+        try:
+            called = hash_arguments(tool, arguments)
+        except (TypeError, ValueError, RecursionError):  # no JSON: whoever starts the call says so
+            return
+        if called != known:
+            raise InvalidInput(
+                f"{step!r} named another call before: give calls of other tools or arguments names of their own",
+                field="step",
+            )
 
     def child(
         self, goal: str, *, agent: str = "", metadata: Mapping[str, Any] | None = None
@@ -241,11 +361,14 @@ async def working(
     sessions: SessionManager, runs: RunManager, run: Run, *, lease: float
 ) -> AsyncIterator[RunInProgress]:
     """Hold a run that is RUNNING: renew its lease, complete it at the end, fail it when the block raises."""
-    ctx = RunInProgress(sessions, runs, run)
+    ctx = RunInProgress(sessions, runs, run, lease=lease)
     renewal = asyncio.create_task(_renew(runs, ctx, lease))
     try:
         yield ctx
     except asyncio.CancelledError:
+        await _end_quietly(runs, ctx, cancelled=True)
+        raise
+    except CancelRequested:
         await _end_quietly(runs, ctx, cancelled=True)
         raise
     except RunFenced:
@@ -269,10 +392,14 @@ async def _renew(runs: RunManager, ctx: RunInProgress, lease: float) -> None:
     while True:
         await asyncio.sleep(lease / 3)
         try:
-            if await runs.renew_run(ctx.session_id, ctx.attempt):
+            if ctx.is_asking:
+                await runs.keep_waiting(ctx.session_id, ctx.run.run_id)
+            elif await runs.renew_run(ctx.session_id, ctx.attempt):
                 ctx.notice_cancel()
             await ctx.look_after_children()
         except (RunFenced, SessionNotActive, NotFound):
+            if ctx.is_asking:
+                continue  # whoever waits in place hears how it ended
             ctx.notice_cancel()
             return
         except StoreError:
@@ -284,17 +411,16 @@ async def _end_quietly(
 ) -> None:
     """End the run for a block that is leaving with its own exception, which is the one to be heard."""
     with contextlib.suppress(RunFenced, IllegalTransition, SessionNotActive, NotFound, StoreError):
-        if cancelled or error is None:
+        if ctx.is_asking:
+            await asyncio.shield(_withdraw_question(runs, ctx))
+        elif cancelled or error is None:
             await asyncio.shield(runs.end_cancelled_run(ctx.session_id, ctx.attempt))
         else:
             await runs.fail_run(ctx.session_id, ctx.attempt, code="agent_error", message=readable(error))
 
 
-def readable(error: BaseException) -> str:
-    """An exception as text that can be stored, at most 2,000 characters."""
-    try:
-        said = str(error)
-    except Exception:  # noqa: BLE001  # an exception whose text raises is still an exception
-        said = "(its text cannot be read)"
-    text = f"{type(error).__name__}: {said}"[:2000].encode("utf-8", "replace").decode()
-    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
+async def _withdraw_question(runs: RunManager, ctx: RunInProgress) -> None:
+    """Nobody waits for the answer any more: the run ends, wherever it was on its way."""
+    run = await runs.cancel_run(ctx.session_id, ctx.run.run_id)
+    if run.status == "RUNNING":
+        await runs.end_cancelled_run(ctx.session_id, Attempt(run.run_id, run.attempt))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from satchel import SessionManager
-from tests.cli.shell import UNSAFE, Cli, Terminal, Work, append, make_session, with_sessions
+from satchel import Attempt, RunManager, SessionManager
+from tests.cli.shell import UNSAFE, Cli, Terminal, Work, append, make_session, with_runs, with_sessions
 
 # -- list
 
@@ -232,3 +232,16 @@ def test_ctrl_c_at_the_question_deletes_nothing(cli: Cli) -> None:
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.end() == 130
     assert cli("sessions", "show", session_id, "--json").json["status"] == "ACTIVE"
+
+
+def test_show_says_what_a_waiting_run_asks(cli: Cli) -> None:
+    session_id = make_session()
+
+    async def ask(runs: RunManager) -> None:
+        run = await runs.add_run(session_id, start=True)
+        await runs.ask_question(session_id, Attempt(run.run_id, run.attempt), "size", "How big shall it be?")
+
+    with_runs(ask)
+    answer = cli("sessions", "show", session_id)
+    assert "WAITING" in answer.text
+    assert "asks size: How" in answer.text

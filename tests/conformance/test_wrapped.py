@@ -18,7 +18,9 @@ from satchel.testing.leases import LeaseSuite
 from satchel.testing.lifecycle import LifecycleSuite
 from satchel.testing.memory import MemorySuite
 from satchel.testing.messages import MessageSuite
+from satchel.testing.questions import QuestionSuite
 from satchel.testing.runs import RunSuite
+from satchel.testing.steps import StepSuite
 from satchel.testing.store_reading import StoreReadingSuite
 from satchel.testing.store_writing import StoreWritingSuite
 from satchel.testing.streams import StreamSuite
@@ -37,8 +39,10 @@ WHERE_WRITERS_MEET = (
     LeaseSuite,
     MemorySuite,
     MessageSuite,
+    QuestionSuite,
     RunSuite,
     StreamSuite,
+    StepSuite,
     ToolCallSuite,
     TransferSuite,
     VersionSuite,

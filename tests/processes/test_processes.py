@@ -87,7 +87,7 @@ async def test_nothing_acknowledged_is_lost_when_writers_are_killed(tmp_path: Pa
         for kill in range(5):
             writers = [start(url, f"{kill}-{number}", 8, session_ids) for number in range(3)]
             readers = [asyncio.create_task(asyncio.to_thread(writer.communicate)) for writer in writers]
-            while await written(manager, session_ids) < len(stored) + 30:  # they are in the middle of it
+            while await written(manager, session_ids) < len(stored) + 30:  # noqa: ASYNC110  # they are other processes
                 await asyncio.sleep(0.02)
             await asyncio.sleep(random.random() * 0.5)
             for writer in writers:

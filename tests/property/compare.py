@@ -97,6 +97,7 @@ def _record(session: ModelSession, record: SessionRecord) -> Iterator[Difference
         run = session.runs[session.turn]
         turn = (run.status, run.attempt, run.cancel_requested)
         yield "turn's run", turn, (record.turn.status, record.turn.attempt, record.turn.cancel_requested)
+    yield "asked until", session.asked_until, record.question_expires_at
     children = [(run_id, session.runs[run_id].cancel_requested) for run_id in session.children]
     yield "children", children, [(child.run_id, child.cancel_requested) for child in record.children]
     yield "queue", session.queue, [waiting.run_id for waiting in record.queue]
@@ -158,14 +159,15 @@ RUN = (
 
 def _run(run: ModelRun) -> tuple[Any, ...]:
     said = None if run.input is None else decode(run.input)
-    return (*(getattr(run, name) for name in RUN), run.tokens, run.error, said, run.layer)
+    return (*(getattr(run, name) for name in RUN), run.tokens, run.error, said, run.question, run.expires, run.layer)
 
 
 def _run_row(row: RunRow) -> tuple[Any, ...]:
     shown = Run.from_row(row, session_id="")
     error = None if shown.error is None else shown.error.code
+    question = (None, None) if shown.question is None else (shown.question.name, shown.question.expires)
     layer = patched({}, shown.working_memory)
-    return (*(getattr(shown, name) for name in RUN), shown.usage.total_tokens, error, shown.input, layer)
+    return (*(getattr(shown, name) for name in RUN), shown.usage.total_tokens, error, shown.input, *question, layer)
 
 
 CALL = ("seq", "version", "tool", "arguments", "run_id", "status", "repeat_of", "result", "error")
@@ -210,9 +212,11 @@ def _replayed(
         yield from _differ(f"replayed {name}", getattr(again, name), getattr(record, name))
     for name in (*COUNTED, "changed"):
         yield from _differ(f"replayed {name}", getattr(again, name), getattr(record, name))
-    turn = None if again.turn is None else (again.turn.run_id, again.turn.status, again.turn.attempt)
-    held = None if record.turn is None else (record.turn.run_id, record.turn.status, record.turn.attempt)
-    yield from _differ("replayed turn", turn, held)
+    turns = (
+        None if one.turn is None else (one.turn.run_id, one.turn.status, one.turn.attempt, one.turn.expires_at)
+        for one in (again, record)
+    )
+    yield from _differ("replayed turn", *turns)
     queue = [waiting.run_id for waiting in again.queue]
     yield from _differ("replayed queue", queue, [waiting.run_id for waiting in record.queue])
     rows = sorted(replay.state.runs.values(), key=lambda row: row.number)

@@ -123,6 +123,22 @@ async def _step(runs: RunManager, sid: str, given: dict[str, Any], options: dict
     return _run(await runs.add_step(sid, attempt, "gpt", input_tokens=given["tokens"], **options))
 
 
+async def _ask(runs: RunManager, sid: str, given: dict[str, Any], options: dict[str, Any]) -> Facts:
+    attempt = options.pop("attempt")
+    schema = {"type": given["wants"]} if given["wants"] else None
+    asked = await runs.ask_question(
+        sid,
+        attempt,
+        given["name"],
+        "How big?",
+        schema=schema,
+        expires_in=given["expires_in"] / SECOND,
+        here=given["here"],
+        **options,
+    )
+    return _run(asked.run) | {"is_answered": asked.is_answered, "answer": asked.answer}
+
+
 async def _end(runs: RunManager, sid: str, given: dict[str, Any], options: dict[str, Any]) -> Facts:
     attempt = options.pop("attempt")
     if given["status"] == "COMPLETED":
@@ -222,4 +238,6 @@ ON_RUNS: dict[str, Callable[..., Awaitable[Facts]]] = {
     "keep_waiting": _keep_waiting,
     "add_step": _step,
     "end_run": _end,
+    "ask_question": _ask,
+    "answer_run": _plain("answer_run", _run, "run_id", "answer"),
 }

@@ -63,6 +63,10 @@ class ModelRun:
     error: str | None = None
     cancel_requested: bool = False
     input_seq: int | None = None
+    question: str | None = None
+    wants: str = ""  # what its answer must be: a JSON type, or anything
+    expires: int | None = None
+    answered: dict[str, Any] = field(default_factory=dict)
     parent_run_id: str | None = None
     memory: str = "session"
     layer: Layer = field(default_factory=dict)
@@ -145,12 +149,17 @@ class ModelSession:
         return self.turn is not None and self.runs[self.turn].status == "RUNNING"
 
     @property
+    def asked_until(self) -> int | None:
+        """The instant at which the question of a waiting run expires."""
+        return None if self.turn is None else self.runs[self.turn].expires
+
+    @property
     def expires(self) -> int | None:
         if self.status != "ACTIVE":
             return None
         instants = []
         if self.policy.idle is not None and not self.is_busy:
-            instants.append(self.active + self.policy.idle)
+            instants.append(max(self.active, self.asked_until or 0) + self.policy.idle)
         if self.policy.max_lifetime is not None:
             instants.append(self.clock_from + self.policy.max_lifetime)
         return min(instants, default=None)
@@ -200,8 +209,10 @@ class Model:
     def settle(self, session: ModelSession, writer: tuple[str, int] | None = None) -> None:
         while True:
             now = self.clock.now
-            expires, erases = session.expires, session.erases
-            if expires is not None and now >= expires:
+            expires, erases, asked_until = session.expires, session.erases, session.asked_until
+            if asked_until is not None and now >= asked_until and (expires is None or asked_until < expires):
+                self._expire_question(session, asked_until)
+            elif expires is not None and now >= expires:
                 lifetime = session.policy.max_lifetime
                 late = lifetime is not None and now >= session.clock_from + lifetime
                 self._leave(session, "operator", "EXPIRED", "max_lifetime" if late else "idle")
@@ -210,6 +221,15 @@ class Model:
                 self._bury(session, "operator", "retention")
             elif not self._end_a_lost_run(session, writer):
                 return
+
+    def _expire_question(self, session: ModelSession, instant: int) -> None:
+        """The run has failed at that instant, whoever met it: idle counts from there."""
+        change = Change(self, session, "operator")
+        assert session.turn is not None
+        change.end_run(session.runs[session.turn], "FAILED", "question_expired", error="question_expired")
+        change.is_activity = False
+        session.active = max(session.active, instant)
+        change.done()
 
     def _end_a_lost_run(self, session: ModelSession, writer: tuple[str, int] | None) -> bool:
         """The first run whose lease is over: its worker, or the client that waits for its turn, is gone."""
@@ -243,7 +263,7 @@ class Model:
         run = session.runs[session.turn]
         if run.cancel_requested:
             with_change.end_run(run, "CANCELLED", "cancelled")
-        elif run.attempt < run.max_attempts:
+        elif run.attempt - len(run.answered) < run.max_attempts:
             with_change.end_children("FAILED", "worker_lost", error="worker_lost")
             with_change.end_calls_of(run, "unknown")
             run.status = "READY"
@@ -433,8 +453,9 @@ class Change:
     def start_run(self, run: ModelRun, lease: int) -> None:
         self.say_input(run, "complete")
         run.status = "RUNNING"
+        if run.attempt == 0 or run.run_id not in self.session.leases:  # else its client waited in place, and goes on
+            run.layer, run.layer_base = {}, {}
         run.attempt += 1
-        run.layer, run.layer_base = {}, {}
         run.started = self.clock.now if run.started is None else run.started
         self.wrote_run(run)
         self.event("run_started", run_id=run.run_id)
@@ -454,6 +475,7 @@ class Change:
         self.end_calls_of(run, calls)
         self.say_input(run, "unanswered")
         run.status, run.ended, run.stop_reason, run.error = status, self.clock.now, stop_reason, error
+        run.question, run.expires = None, None
         self.wrote_run(run)
         self.event("run_ended", run_id=run.run_id)
         if session.turn == run.run_id:

@@ -83,6 +83,8 @@ WEIGHTS = {
     "add_step": 2,
     "end_run": 4,
     "cancel_run": 2,
+    "ask_question": 4,
+    "answer_run": 4,
 }
 # Verbs that answer with the session as a read after the commit finds it.
 READS_AFTER = frozenset(
@@ -184,8 +186,15 @@ def _where_it_makes_sense(recipe: Recipe, session: ModelSession) -> Recipe:
     verb = recipe.verb
     if verb == "finish_tool_call" and not session.open_calls():
         verb = "start_tool_call"
-    elif verb in ("renew_run", "add_step", "end_run", "cancel_run", "add_child_run") and not session.is_busy:
+    elif verb == "answer_run" and session.asked_until is None:
+        verb = "ask_question"
+    if (
+        verb in ("renew_run", "add_step", "end_run", "cancel_run", "ask_question", "add_child_run")
+        and not session.is_busy
+    ):
         verb = "start_run"
+    if verb == "start_run" and session.asked_until is not None:
+        verb = "answer_run"
     if verb == "start_run" and (session.turn is None or session.is_busy):
         verb = "add_run"
     return replace(recipe, verb=verb)
@@ -228,7 +237,7 @@ def _run_id(recipe: Recipe, session: ModelSession) -> str:
 def _arguments(recipe: Recipe, session: ModelSession, options: dict[str, Any]) -> dict[str, Any]:
     own = _OF_MESSAGES | _OF_RUNS | _OF_SESSIONS
     arguments: dict[str, Any] = own[recipe.verb](recipe, session)
-    without_version = ("fork_session", "start_run", "add_step", "end_run")
+    without_version = ("fork_session", "start_run", "add_step", "end_run", "ask_question")
     if recipe.verb in without_version:
         return arguments | {"key": options["key"]}
     return arguments if recipe.verb in ("renew_run", "keep_waiting") else arguments | options
@@ -308,6 +317,24 @@ def _end(recipe: Recipe, session: ModelSession) -> dict[str, Any]:
     return {"status": status, **_run_writer(recipe, session)}
 
 
+def _ask(recipe: Recipe, session: ModelSession) -> dict[str, Any]:
+    return {
+        "name": ("size", "colour", "pay")[recipe.pick % 3],
+        "wants": ("", "integer")[recipe.variant % 2],
+        "expires_in": (50 * SECOND, 700 * SECOND, 5_000 * SECOND, 5_000 * SECOND)[recipe.variant % 4],
+        "here": recipe.pick % 4 == 3,
+        **_run_writer(recipe, session),
+    }
+
+
+def _answer(recipe: Recipe, session: ModelSession) -> dict[str, Any]:
+    return {
+        "run_id": _run_id(recipe, session),
+        "answer": (7, "seven", 8)[recipe.variant % 3],
+        "name": ("size", "colour")[recipe.variant % 2] if recipe.pick >= 7 else None,
+    }
+
+
 def _cancel(recipe: Recipe, session: ModelSession) -> dict[str, Any]:
     return {"run_id": _run_id(recipe, session), "reason": ("cancelled", "no more")[recipe.variant % 2]}
 
@@ -330,6 +357,8 @@ _OF_RUNS: dict[str, Cook] = {
     "add_step": lambda r, s: {"tokens": r.variant, **_run_writer(r, s)},
     "end_run": _end,
     "cancel_run": _cancel,
+    "ask_question": _ask,
+    "answer_run": _answer,
 }
 _OF_SESSIONS: dict[str, Cook] = {
     "update_session": _update,

@@ -13,6 +13,7 @@ from tests.property.model import (
     ModelRun,
     ModelSession,
     Refused,
+    side_of,
 )
 from tests.property.rights import works
 
@@ -138,7 +139,7 @@ class RunVerbs(Model):
     def keep_waiting(self, who: Principal, session_id: str, *, run_id: str) -> Facts:
         def effect(session: ModelSession) -> Facts:
             run = self._run(session, run_id)
-            if run.status == "READY" and run_id in session.leases:
+            if run.status in ("READY", "WAITING") and run_id in session.leases:
                 self._renew(session, run_id)
             return {"run_id": run_id, "status": run.status, "attempt": run.attempt}
 
@@ -177,6 +178,81 @@ class RunVerbs(Model):
 
         request = ("end_run", writer, status)
         return self.write(who, session_id, effect, request=request, writer=writer, allowed=works(who), **options)
+
+    def ask_question(
+        self,
+        who: Principal,
+        session_id: str,
+        *,
+        name: str,
+        wants: str,
+        expires_in: int,
+        here: bool,
+        writer: tuple[str, int],
+        key: str | None,
+    ) -> Facts:
+        def asked(session: ModelSession) -> Facts:
+            run = session.runs[writer[0]]
+            known = {"is_answered": name in run.answered, "answer": run.answered.get(name)}
+            return {"run_id": run.run_id, "status": run.status, "attempt": run.attempt, **known}
+
+        def effect(session: ModelSession) -> Facts:
+            run = session.runs[writer[0]]
+            if name in run.answered:
+                return asked(session) | {"version": session.version}
+            if run.parent_run_id is not None:
+                raise Refused("illegal_transition")
+            if run.cancel_requested:
+                raise Refused("cancel_requested")
+            if session.children:
+                raise Refused("illegal_transition")
+            if any(call.run_id == run.run_id for call in session.open_calls()):
+                raise Refused("tool_call_open")
+            change = Change(self, session, who.actor)
+            run.status, run.question, run.wants = "WAITING", name, wants
+            run.expires = self.clock.now + expires_in
+            change.wrote_run(run)
+            change.event("question_asked", run_id=run.run_id)
+            if here:
+                self._renew(session, run.run_id)
+            else:
+                del session.leases[run.run_id]
+            return asked(session) | {"version": change.done()}
+
+        request = ("ask", writer, name, wants, here)
+        try:
+            return self.write(who, session_id, effect, request=request, writer=writer, allowed=works(who), key=key)
+        except Refused as refused:
+            session = self.sessions.get((who.tenant_id, session_id))
+            if refused.code != "run_fenced" or session is None or session.turn != writer[0]:
+                raise
+            run = session.runs[writer[0]]
+            if (run.status, run.attempt, run.question) != ("WAITING", writer[1], name):
+                raise
+            answer = asked(session) | {"version": session.version, "replayed": False}  # it is asked
+            if key is not None:
+                session.keys[f"{side_of(who)} {writer}", key] = (request, answer)
+            return answer
+
+    def answer_run(
+        self, who: Principal, session_id: str, *, run_id: str, answer: Any, name: str | None, **options: Any
+    ) -> Facts:
+        def effect(session: ModelSession) -> Facts:
+            run = self._run(session, run_id)
+            if run.status != "WAITING" or run.question is None:
+                raise Refused("illegal_transition")
+            if name not in (None, run.question):
+                raise Refused("other_question")
+            if run.wants == "integer" and not isinstance(answer, int):
+                raise Refused("invalid_input")
+            change = Change(self, session, who.actor)
+            run.answered[run.question] = answer
+            run.status, run.question, run.expires = "READY", None, None
+            change.wrote_run(run)
+            change.event("question_answered", run_id=run_id)
+            return self._run_facts(run, change)
+
+        return self.write(who, session_id, effect, request=("answer_run", run_id, answer, name), **options)
 
     def cancel_run(self, who: Principal, session_id: str, *, run_id: str, reason: str, **options: Any) -> Facts:
         def effect(session: ModelSession) -> Facts:

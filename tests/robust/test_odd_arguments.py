@@ -79,14 +79,19 @@ class World:
 
     @classmethod
     async def make(cls, stage: Stage, *, work: str) -> World:
-        """``work``: ``none``; ``ready``, a run that has the turn; ``busy``, one that is RUNNING and one that waits."""
+        """``work``: ``none``; ``ready``, a run that has the turn; ``busy``, one that is RUNNING and one that waits;
+        ``asking``, one that waits for an answer; ``answered``, one that has it."""
         created = await stage.sessions(ADMIN).create_session(user_id="ada")
         world = cls(stage, created.session_id)
         world.message = (await world.sessions.append_message(created.session_id, said("hello"))).seq
         world.call = (await world.sessions.start_tool_call(created.session_id, "ls", {"path": "."})).seq
         if work != "none":
-            run = await world.runs.add_run(created.session_id, start=work == "busy", input="do it")
+            run = await world.runs.add_run(created.session_id, start=work != "ready", input="do it")
             world.run, world.attempt = run.run_id, Attempt(run.run_id, run.attempt)
+        if work in ("asking", "answered"):
+            await world.runs.ask_question(created.session_id, world.attempt, "size", "How big?", here=True)
+        if work == "answered":
+            await world.runs.answer_run(created.session_id, world.run, "yes")
         if work == "busy":
             world.waiting = (
                 await world.runs.add_run(created.session_id, input="and then", on_busy="queue", start=True)
@@ -121,9 +126,14 @@ PLAIN: dict[str, tuple[str, Callable[[World], dict[str, Any]]]] = {
         "busy",
         lambda w: {"session_id": w.session_id, "attempt": w.attempt, "text": "x", "message": 1, "offset": 0},
     ),
+    "answer_run": ("asking", lambda w: {"session_id": w.session_id, "run_id": w.run, "answer": "yes"}),
     "append_message": ("none", lambda w: {"session_id": w.session_id, "message": said("hello")}),
     "append_messages": ("none", lambda w: {"session_id": w.session_id, "messages": [said("hello"), said("again")]}),
     "append_tool_history": ("none", lambda w: {"session_id": w.session_id, "call": {"tool": "ls"}}),
+    "ask_question": (
+        "busy",
+        lambda w: {"session_id": w.session_id, "attempt": w.attempt, "name": "size", "question": "How big?"},
+    ),
     "cancel_run": ("busy", lambda w: {"session_id": w.session_id, "run_id": w.waiting}),
     "close_session": ("busy", lambda w: {"session_id": w.session_id}),
     "complete_run": ("busy", lambda w: {"session_id": w.session_id, "attempt": w.attempt}),
@@ -174,6 +184,7 @@ PLAIN: dict[str, tuple[str, Callable[[World], dict[str, Any]]]] = {
         "none",
         lambda w: {"session_id": w.session_id, "patch": {"append": {"completed": "a step"}}},
     ),
+    "wait_for_answer": ("answered", lambda w: {"session_id": w.session_id, "run_id": w.run}),
 }
 
 # An odd value can also stand inside: in the place of one thing, or of one field.
@@ -182,6 +193,7 @@ INSIDE: dict[str, tuple[Callable[[Any], Any], ...]] = {
         lambda odd: said(odd, "assistant"),
         lambda odd: {"role": odd, "content": "x"},
         lambda odd: said("x", "assistant", tool_calls=[{"id": odd}]),
+        lambda odd: {"x": odd},
     ),
     "attempt": (lambda odd: Attempt(odd, 1), lambda odd: Attempt("run_x", odd)),
     "call": (
@@ -189,6 +201,7 @@ INSIDE: dict[str, tuple[Callable[[Any], Any], ...]] = {
         lambda odd: {"tool": "ls", "arguments": odd},
         lambda odd: {"tool": "ls", "tool_call_id": odd},
         lambda odd: {"tool": "ls", "ok": odd},
+        lambda odd: {"tool": "ls", "step": odd},
         lambda odd: {"tool": "ls", "result": odd, "error": odd},
     ),
     "include": (lambda odd: [odd],),
@@ -220,6 +233,11 @@ INSIDE: dict[str, tuple[Callable[[Any], Any], ...]] = {
         lambda _: Policy(max_lifetime=timedelta(days=3_000_000), retention=timedelta.max),
     ),
     "position": (lambda odd: TextPosition(odd, 1, 1, 0), lambda odd: TextPosition("run_x", 1, 1, odd)),
+    "schema": (
+        lambda odd: {"type": odd},
+        lambda odd: {"$ref": odd},
+        lambda odd: {odd: odd} if type(odd) is str else {"const": odd},
+    ),
     "session_ids": (lambda odd: [odd],),
 }
 

@@ -166,9 +166,10 @@ class History:
             status="started",
             start_time=self.time.now,
             tool_call_id=draw.choice(LABELS),
-            run_id=draw.choice([None, *RUNS]),
+            run_id=RUNS[0] if seq % 3 else draw.choice([None, *RUNS]),
             result_kind=draw.choice(["event", "text", "json"]),
             repeat_of=draw.choice([None, 1]),
+            step=(None, "one", "zwei ß")[seq % 3],  # a call keeps its name and its run
         )
 
     def run(self, ref: SessionRef, seq: int) -> RunRow:
@@ -284,6 +285,7 @@ async def reads(store: Store, history: History) -> list[Any]:
             run_ids=tuple(draw.sample(RUNS, 2)),
             call_seqs=(1, 2, 3),
             arguments_hashes=tuple(HASHES),
+            steps=((RUNS[0], "one"), (RUNS[0], "zwei ß"), (RUNS[1], "one"), (RUNS[0], "ONE")),
             event_seqs=(1, 2, 4),
             open_work=draw.random() < 0.5,
             working_memory=draw.random() < 0.5,

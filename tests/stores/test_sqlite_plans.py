@@ -60,6 +60,15 @@ _RETRACTIONS = "SEARCH back USING INDEX events_retractions (tenant_id=? AND sess
                 ),
             ],
         ),
+        (
+            "newest_call_of_step",
+            [
+                (
+                    "SEARCH tool_calls USING COVERING INDEX tool_calls_steps"
+                    " (tenant_id=? AND session_id=? AND run_id=? AND step=?)"
+                ),
+            ],
+        ),
         ("event", ["SEARCH events USING PRIMARY KEY (tenant_id=? AND session_id=? AND seq=?)"]),
         (
             "retractions",

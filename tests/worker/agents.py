@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 
 from satchel import RunContext
@@ -60,6 +61,27 @@ async def work(ctx: RunContext) -> None:
             call.result = number
     await ctx.append_message({"role": "assistant", "content": "pressed three buttons"})
     note("end", ctx)
+
+
+async def errand(ctx: RunContext) -> None:
+    """Three named tools and a question. The process dies after each step that it did itself."""
+    note("start", ctx)
+    for name in ("fetch", "check"):
+        await _step(name, ctx)
+    answer = await ctx.ask("pay", "Pay?", schema={"type": "boolean"})
+    note(f"answered-{answer}", ctx)
+    await _step("pay", ctx)
+    await ctx.append_message({"role": "assistant", "content": "paid"})
+
+
+async def _step(name: str, ctx: RunContext) -> None:
+    async with ctx.tool(name, {"of": name}, step=name) as call:
+        if not call.is_replayed:
+            note(name, ctx)
+            call.result = name
+    assert call.result == name
+    if not call.is_replayed:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Shop:

@@ -67,6 +67,34 @@ async def test_a_killed_workers_run_is_lost_or_tried_again_and_the_queue_goes_on
     assert kinds.count("run_returned") == kinds.count("run_ended") == 1
 
 
+async def test_what_has_a_name_is_done_once_though_the_worker_is_killed_after_each_step(
+    workers: Workers, stage: Stage
+) -> None:
+    run = await stage.added("errand", max_attempts=4)
+    for step in ("fetch", "check"):
+        victim = await workers.start("errand", lease=1)
+        assert await victim.exit_code() == -signal.SIGKILL, victim.said
+        assert len(workers.of(step)) == 1
+    asks = await workers.start("errand", lease=1)
+    asked = await stage.reached(run, "WAITING")
+    asks.process.send_signal(signal.SIGKILL)
+    await asks.exit_code()
+    assert asked.question is not None
+    await stage.runs.answer_run(run.session_id, run.run_id, True)
+    pays = await workers.start("errand", lease=1)
+    assert await pays.exit_code() == -signal.SIGKILL, pays.said
+    await workers.start("errand", lease=1)
+    ended = await stage.ended(run)
+    assert (ended.status, ended.attempt, ended.error) == ("COMPLETED", 5, None)
+    done = [effect.what for effect in workers.effects if effect.what in ("fetch", "check", "pay")]
+    assert done == ["fetch", "check", "pay"]
+    assert len(workers.of("start")) == 5
+    assert len(workers.of("answered-True")) == 2
+    kinds = [event.kind for event in await stage.log(run.session_id)]
+    assert (kinds.count("question_asked"), kinds.count("question_answered")) == (1, 1)
+    assert await stage.calls(run.session_id) == ["succeeded"] * 3
+
+
 async def test_a_cancellation_reaches_an_agent_in_another_process(workers: Workers, stage: Stage) -> None:
     await workers.start("hang")
     run = await stage.added("hang")

@@ -15,12 +15,14 @@ from satchel.cli.failures import (
 )
 from satchel.errors import (
     Conflict,
+    ExtraMissing,
     FrozenSnapshot,
     InvalidInput,
     NotAllowed,
     NotFound,
     StoreError,
     StoreMisused,
+    ToolCallFailed,
     Unauthenticated,
 )
 
@@ -52,10 +54,19 @@ _BY_SITUATION: tuple[tuple[ExitCode, tuple[type[Exception], ...]], ...] = (
     (ExitCode.UNEXPECTED, (StoreMisused,)),
     (
         ExitCode.USAGE,
-        (InvalidInput, FrozenSnapshot, Unauthenticated, FlagRefused, FileUnusable, StoreNotShared, ConfirmationNeeded),
+        (
+            InvalidInput,
+            FrozenSnapshot,
+            Unauthenticated,
+            FlagRefused,
+            FileUnusable,
+            StoreNotShared,
+            ConfirmationNeeded,
+            ExtraMissing,
+        ),
     ),
     (ExitCode.NOT_FOUND, (NotFound,)),
-    (ExitCode.REFUSED, (Conflict, NotAllowed, NotConfirmed)),
+    (ExitCode.REFUSED, (Conflict, NotAllowed, NotConfirmed, ToolCallFailed)),
     (ExitCode.STORE, (StoreError, StoreMissing)),
 )
 

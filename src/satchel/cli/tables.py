@@ -171,6 +171,15 @@ def _print_memory(console: Console, memory: WorkingMemory) -> None:
     console.print(table)
 
 
+def _what_of(run: Run) -> Text:
+    """Why it failed, what it waits for, or what it is to do."""
+    if run.error is not None:
+        return cell(f"{run.error.code}: {run.error.message}".rstrip(": "), "red")
+    if run.question is not None:
+        return cell(f"asks {run.question.name}: {run.question.question}", "cyan")
+    return cell(run.goal)
+
+
 def _print_runs(console: Console, runs: Iterable[Run]) -> None:
     table = _grid()
     table.add_column("#", justify="right", no_wrap=True)
@@ -181,7 +190,6 @@ def _print_runs(console: Console, runs: Iterable[Run]) -> None:
     table.add_column("took", justify="right", no_wrap=True)
     table.add_column("goal, or error", ratio=1)
     for run in runs:
-        error = "" if run.error is None else f"{run.error.code}: {run.error.message}".rstrip(": ")
         table.add_row(
             cell(str(run.number)),
             Text(run.run_id),
@@ -189,7 +197,7 @@ def _print_runs(console: Console, runs: Iterable[Run]) -> None:
             cell(str(run.steps)),
             cell(str(run.usage.total_tokens)),
             cell(sentences.took(run.duration_ms)),
-            cell(error, "red") if error else cell(run.goal),
+            _what_of(run),
         )
     console.print(table)
 

@@ -52,6 +52,7 @@ class TitleChanged(Body, frozen=True, kw_only=True):
 class CallStarted(Body, frozen=True, kw_only=True):
     tool: str
     tool_call_id: str | None = None
+    step: str | None = None
     arguments: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -83,7 +84,10 @@ class RunAdded(Body, frozen=True, kw_only=True):
 
 
 class RunStarted(Body, frozen=True, kw_only=True):
+    """``goes_on``: by the client that waited in place for an answer; what it wrote to its layer stays."""
+
     attempt: Ordinal
+    goes_on: bool = False
 
 
 class RunReturned(Reasoned, frozen=True, kw_only=True):
@@ -102,6 +106,18 @@ class RunStep(Body, frozen=True, kw_only=True):
     @property
     def usage(self) -> Usage:
         return Usage(self.input_tokens, self.output_tokens, self.total_tokens)
+
+
+class QuestionAsked(Body, frozen=True, kw_only=True):
+    name: str
+    question: str
+    expires_at: str
+    schema: msgspec.Raw = NO_JSON
+
+
+class QuestionAnswered(Body, frozen=True, kw_only=True):
+    name: str
+    answer: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class NotMerged(Body, frozen=True, kw_only=True):

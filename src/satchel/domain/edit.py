@@ -253,20 +253,26 @@ class Edit:
             self.put_run(msgspec.structs.replace(row, steps=row.steps + 1))
 
     def start_run(self, row: RunRow, *, lease: int) -> RunRow:
-        """READY becomes RUNNING: the input that waited becomes the run's first message."""
+        """READY becomes RUNNING: the input that waited becomes the run's first message. A client that waited in place for an
+        answer goes on where it was; any other attempt begins anew."""
+        turn: Turn | None = self.get("turn")
+        goes_on = row.attempt > 0 and turn is not None and turn.run_id == row.run_id and turn.lease is not None
+        if not goes_on:  # the engine begins at its start: what an earlier attempt wrote would be written twice
+            row = msgspec.structs.replace(row, layer=NO_JSON, layer_base={})
         seq = row.input_seq if row.input_seq is not None else self.say_input(row, status="complete")
         row = self.put_run(
             msgspec.structs.replace(
                 row,
-                layer=NO_JSON,  # the engine begins at its start: what an earlier attempt wrote would be written twice
-                layer_base={},
                 status="RUNNING",
                 attempt=row.attempt + 1,
                 start_time=self.clock.now if row.start_time is None else row.start_time,
                 input_seq=seq,
             )
         )
-        self.event("run_started", _encode({"attempt": row.attempt}), run_id=row.run_id)
+        body: dict[str, Any] = {"attempt": row.attempt}
+        if goes_on:
+            body["goes_on"] = True
+        self.event("run_started", _encode(body), run_id=row.run_id)
         self.fields["turn"] = Turn(
             run_id=row.run_id,
             status="RUNNING",
@@ -317,6 +323,7 @@ class Edit:
                 stop_reason=stop_reason,
                 error=error,
                 input_seq=seq,
+                question=None,
             )
         )
         body: dict[str, Any] = {"status": status, "stop_reason": stop_reason, "steps": row.steps}
@@ -455,7 +462,7 @@ def needed_sweep(record: SessionRecord) -> int | None:
     """The instant from which the sweeper has work here. Leases are found by ``lease_until``."""
     if record.erasing or record.hidden:
         return record.sweep_at
-    return record.turns_at
+    return record.due_at
 
 
 def with_entries(record: SessionRecord) -> SessionRecord:

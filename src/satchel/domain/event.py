@@ -24,6 +24,8 @@ EventKind = Literal[
     "run_cancel_requested",
     "run_step",
     "run_returned",
+    "question_asked",
+    "question_answered",
     "run_memory_changed",
     "run_ended",
     "session_closed",

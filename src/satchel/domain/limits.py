@@ -24,6 +24,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int = 10_000  # values in one document
     open_calls: int = 128
     open_streams: int = 8  # messages that one run says at once
+    questions: int = 64  # of one run
+    question: int = 8 * KIB
+    question_schema: int = 16 * KIB
+    answer: int = 64 * KIB
     queued_runs: int = 16
     open_children: int = 32  # child runs of the run that has the turn
     queued_input: int = 2 * MIB
@@ -43,5 +47,9 @@ WRITTEN_HERE = Limits(
     depth=1 << 20,
     open_calls=_HUGE,
     queued_runs=_HUGE,
+    questions=_HUGE,
+    question=_HUGE,
+    question_schema=_HUGE,
+    answer=_HUGE,
     open_children=_HUGE,
 )

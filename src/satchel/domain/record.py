@@ -56,7 +56,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The run that may work now. While it is READY it has a lease if its own client is going to start it."""
+    """The run that may work now. While it is READY or WAITING it has a lease if its own client is going to start it.
+    ``expires_at``: the instant at which the question of a WAITING run expires."""
 
     run_id: str
     status: RunStatus
@@ -64,6 +65,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     agent: str = ""
     lease: Lease | None = None
     cancel_requested: bool = False
+    expires_at: int | None = None
     has_layer: bool = False  # it writes to a working memory of its own
 
 
@@ -159,11 +161,22 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         if self.status != "ACTIVE" or self.hidden:
             return None
         policy = self.policy
-        idle = None if policy.idle is None or self.is_busy else self.active_at + policy.idle
+        idle = None if policy.idle is None else self._idle_from(policy.idle)
         if policy.max_lifetime is None:
             return idle
         end = self.clock_from + policy.max_lifetime
         return end if idle is None else min(idle, end)
+
+    def _idle_from(self, idle: int) -> int | None:
+        """A question that nobody answers ends its run at its instant, whoever meets that: idle counts from there."""
+        if not self.is_busy:
+            return self.active_at + idle
+        asked = self.question_expires_at
+        return None if asked is None else max(self.active_at, asked) + idle
+
+    @property
+    def question_expires_at(self) -> int | None:
+        return None if self.turn is None else self.turn.expires_at
 
     @property
     def is_busy(self) -> bool:
@@ -179,8 +192,14 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @property
     def turns_at(self) -> int | None:
-        """The instant at which time alone changes the status: before it, a decision on this record holds."""
+        """The instant at which time alone changes the status."""
         return self.expires_at if self.status == "ACTIVE" else self.erases_at
+
+    @property
+    def due_at(self) -> int | None:
+        """The instant at which time alone changes the session, or its run: before it, a decision on this record holds."""
+        turns, asked = self.turns_at, self.question_expires_at
+        return turns if asked is None or (turns is not None and turns < asked) else asked
 
     def leases(self) -> list[Lease]:
         """Of the run that has the turn, and of those in the queue."""

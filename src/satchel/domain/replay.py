@@ -29,11 +29,11 @@ from satchel.domain.memory import WorkingMemory, admit_memory, admit_patch, stor
 from satchel.domain.message import Draft, admit_message
 from satchel.domain.record import KEPT_LABELS, KEPT_TRANSITIONS, SessionRecord, SessionStatus, Transition
 from satchel.domain.replayed_calls import ReplayedCalls
-from satchel.domain.replayed_runs import ReplayedRuns
+from satchel.domain.replayed_questions import ReplayedQuestions
 from satchel.errors import SatchelError
 
 
-class Replay(ReplayedCalls, ReplayedRuns):
+class Replay(ReplayedCalls, ReplayedQuestions):
     """Takes a session's events in order; ``state`` is then what the store would hold. ``take_rows`` gives the rows that
     changed since it was last called. ``limits``: those of whoever brings the log; a log of this store has none."""
 
@@ -59,6 +59,8 @@ class Replay(ReplayedCalls, ReplayedRuns):
             "run_returned": self.run_returned,
             "run_cancel_requested": self.run_cancel_requested,
             "run_ended": self.run_ended,
+            "question_asked": self.question_asked,
+            "question_answered": self.question_answered,
             "session_closed": self._closed,
             "session_restored": self._restored,
             "session_expired": self._expired,

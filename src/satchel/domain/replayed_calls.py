@@ -71,6 +71,7 @@ class ReplayedCalls(Replayed):
             tool_call_id=body.tool_call_id,
             run_id=event.run_id,
             repeat_of=self.state.same_calls.get(arguments_hash),
+            step=body.step,
             start_body=event.body,
         )
 

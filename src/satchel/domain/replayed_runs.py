@@ -102,12 +102,17 @@ class ReplayedRuns(Replayed):
 
     def run_started(self, event: Event) -> None:
         row = self._run(event)
-        attempt = read_body(event.body, RunStarted).attempt
+        body = read_body(event.body, RunStarted)
+        attempt = body.attempt
         turn: Turn | None = self.get("turn")
         if row.status != "READY" or turn is None or turn.run_id != row.run_id or attempt != row.attempt + 1:
             raise ValueError(f"starts attempt {attempt} of a run that is {row.status}, or has not the turn")
         start_time = event.at if row.start_time is None else row.start_time
-        row = without_layer(row)
+        if body.goes_on:
+            if not row.answered:
+                raise ValueError("goes on with a run that never waited")
+        else:
+            row = without_layer(row)
         self.put_run(event, msgspec.structs.replace(row, status="RUNNING", attempt=attempt, start_time=start_time))
         self.fields["turn"] = Turn(
             run_id=row.run_id, status="RUNNING", attempt=attempt, agent=row.agent, has_layer=row.memory == "run"
@@ -154,7 +159,12 @@ class ReplayedRuns(Replayed):
         self.put_run(
             event,
             msgspec.structs.replace(
-                row, status=body.status, end_time=event.at, stop_reason=body.stop_reason, error=body.error
+                row,
+                status=body.status,
+                end_time=event.at,
+                stop_reason=body.stop_reason,
+                error=body.error,
+                question=None,
             ),
         )
         self.fields["usage"] = self.get("usage").plus(row.usage)

@@ -9,6 +9,7 @@ import msgspec
 
 from satchel.domain.clock import rfc3339, to_datetime
 from satchel.domain.json_text import NO_JSON, decode
+from satchel.domain.question import AnsweredQuestion, PendingQuestion, Question
 
 RunStatus = Literal["READY", "RUNNING", "WAITING", "COMPLETED", "FAILED", "CANCELLED"]
 OnBusy = Literal["reject", "queue", "cancel"]
@@ -76,11 +77,21 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     input_format: str | None = None
     input_weight: int | None = None  # tokens of the input, where a counter of the caller's own gave them
     cancel_requested: bool = False
+    question: PendingQuestion | None = None
+    answered: tuple[AnsweredQuestion, ...] = ()
     layer: msgspec.Raw = NO_JSON
     not_merged: msgspec.Raw = NO_JSON
     metadata: msgspec.Raw = NO_JSON
     input: msgspec.Raw = NO_JSON
     input_metadata: msgspec.Raw = NO_JSON
+
+    @property
+    def has_attempts_left(self) -> bool:
+        """Whether it may be lost once more. Each answer had a start of its own, and nothing was lost by it."""
+        return self.attempt - len(self.answered) < self.max_attempts
+
+    def answer_to(self, name: str) -> AnsweredQuestion | None:
+        return next((one for one in self.answered if one.name == name), None)
 
 
 def stored_run(row: RunRow) -> RunRow:
@@ -96,7 +107,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     ``memory`` is ``run`` for a run with a layer of working memory of its own. ``working_memory`` is that layer while it is
     not merged, as one patch; ``not_merged`` is what stayed behind when the run completed: ``reason`` (``changed``:
     somebody else changed these fields meanwhile; ``limit``: the memory would be too large) and the ``patch`` that would
-    apply it. Both are empty in all other runs.
+    apply it. Both are empty in all other runs. ``question`` is what a WAITING run
+    waits for.
     """
 
     run_id: str
@@ -120,6 +132,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     input_seq: int | None
     cancel_requested: bool
     metadata: dict[str, Any]
+    question: Question | None = None
     memory: MemoryOf = "session"
     working_memory: dict[str, Any] = {}
     not_merged: dict[str, Any] = {}
@@ -174,6 +187,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             "max_attempts": self.max_attempts,
             "parent_run_id": self.parent_run_id,
             "cancel_requested": self.cancel_requested,
+            "question": None if self.question is None else self.question.to_dict(),
             "metadata": self.metadata,
         }
         if self.memory != "session":
@@ -210,6 +224,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             input_seq=row.input_seq,
             cancel_requested=row.cancel_requested,
             metadata=decode(raw_metadata) if raw_metadata else {},
+            question=None if row.question is None else Question.from_pending(row.question),
             memory=row.memory,
             working_memory=decode(layer) if layer else {},
             not_merged=decode(not_merged) if not_merged else {},

@@ -28,19 +28,23 @@ class Clock(NamedTuple):
     lease_clock: str
 
 
+RunStepName = tuple[str, str]  # of a tool call: its run, and its name there
+
+
 class Want(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a decision needs to see beside the record.
 
-    ``arguments_hashes``: the newest call with equal arguments. ``open_work``: the open runs and calls, and what was
-    streamed and is not final; they are given as well when the record says that something is overdue. ``streams``: what
-    was streamed of these messages. ``layer``: the run that has the turn and the working memory, if that run has a layer
-    over it.
+    ``arguments_hashes``: the newest call with equal arguments. ``steps``: the newest call of a run under that name.
+    ``open_work``: the open runs and calls, and what was streamed and is not final; they are given as well when the record
+    says that something is overdue. ``streams``: what was streamed of these messages. ``layer``: the run that has the turn
+    and the working memory, if that run has a layer over it.
     """
 
     keys: tuple[bytes, ...] = ()
     run_ids: tuple[str, ...] = ()
     call_seqs: tuple[int, ...] = ()
     arguments_hashes: tuple[bytes, ...] = ()
+    steps: tuple[RunStepName, ...] = ()
     event_seqs: tuple[int, ...] = ()
     streams: tuple[StreamKey, ...] = ()
     open_work: bool = False
@@ -62,6 +66,7 @@ def merge_wants(together: Sequence[Want]) -> Want:
         run_ids=tuple(dict.fromkeys(run_id for want in together for run_id in want.run_ids)),
         call_seqs=tuple(dict.fromkeys(seq for want in together for seq in want.call_seqs)),
         arguments_hashes=tuple(dict.fromkeys(found for want in together for found in want.arguments_hashes)),
+        steps=tuple(dict.fromkeys(step for want in together for step in want.steps)),
         event_seqs=tuple(dict.fromkeys(seq for want in together for seq in want.event_seqs)),
         streams=tuple(dict.fromkeys(key for want in together for key in want.streams)),
         open_work=any(want.open_work for want in together),
@@ -95,7 +100,18 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
 class SessionState:
     """One session as loaded, with the effects of earlier decisions laid over it."""
 
-    __slots__ = ("calls", "events", "keys", "metadata", "partials", "record", "runs", "same_calls", "working_memory")
+    __slots__ = (
+        "calls",
+        "events",
+        "keys",
+        "metadata",
+        "partials",
+        "record",
+        "runs",
+        "same_calls",
+        "steps",
+        "working_memory",
+    )
 
     def __init__(
         self,
@@ -105,6 +121,7 @@ class SessionState:
         runs: dict[str, RunRow] | None = None,
         calls: dict[int, CallRow] | None = None,
         same_calls: dict[bytes, int] | None = None,
+        steps: dict[RunStepName, CallRow] | None = None,
         events: dict[int, Event] | None = None,
         partials: dict[StreamKey, tuple[Piece, ...]] | None = None,
         working_memory: bytes = b"",
@@ -115,6 +132,7 @@ class SessionState:
         self.runs = {} if runs is None else runs
         self.calls = {} if calls is None else calls
         self.same_calls = {} if same_calls is None else same_calls
+        self.steps = {} if steps is None else steps
         self.events = {} if events is None else events
         self.partials = {} if partials is None else partials
         self.working_memory = working_memory
@@ -128,6 +146,7 @@ class SessionState:
             runs=dict(self.runs),
             calls=dict(self.calls),
             same_calls=dict(self.same_calls),
+            steps=dict(self.steps),
             events=dict(self.events),
             partials=dict(self.partials),
             working_memory=self.working_memory,
@@ -143,6 +162,8 @@ class SessionState:
             if call.seq not in self.calls:
                 self.same_calls[call.arguments_hash] = call.seq
             self.calls[call.seq] = call
+            if call.step is not None and call.run_id is not None:
+                self._lay_step((call.run_id, call.step), call)
         for event in effect.events:
             self.events[event.seq] = event
         for piece in effect.partials:
@@ -153,6 +174,11 @@ class SessionState:
             self.working_memory = effect.working_memory
         if effect.metadata is not None:
             self.metadata = effect.metadata
+
+    def _lay_step(self, name: RunStepName, call: CallRow) -> None:
+        known = self.steps.get(name)
+        if known is None or known.seq <= call.seq:
+            self.steps[name] = call
 
     @property
     def existing(self) -> SessionRecord:

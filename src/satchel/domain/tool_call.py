@@ -32,6 +32,7 @@ class CallRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     result_seq: int | None = None
     result_kind: ResultKind = "event"
     repeat_of: int | None = None
+    step: str | None = None
     # Joined from the log, not stored again:
     start_body: bytes = b"{}"
     end_body: bytes | None = None
@@ -41,7 +42,8 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """One tool call.
 
     ``ok`` is true or false once the outcome is known, and None while the call is open or when nobody knows what it did
-    (status ``unknown``). ``repeat_of`` is the seq of the newest earlier call of the same tool with equal arguments.
+    (status ``unknown``). ``repeat_of`` is the seq of the newest earlier call of the same tool with equal arguments. ``step``
+    is the name under which a run made it: its outcome is given to every later attempt.
     """
 
     seq: int
@@ -58,6 +60,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     tool_call_id: str | None = None
     run_id: str | None = None
     repeat_of: int | None = None
+    step: str | None = None
     replayed: bool = False
 
     @property
@@ -93,6 +96,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
             "end_time": None if self.end_at is None else rfc3339(self.end_at),
             "duration_ms": self.duration_ms,
             "repeat_of": self.repeat_of,
+            "step": self.step,
         }
 
     @classmethod
@@ -114,6 +118,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
             tool_call_id=row.tool_call_id,
             run_id=row.run_id,
             repeat_of=row.repeat_of,
+            step=row.step,
             replayed=replayed,
         )
 

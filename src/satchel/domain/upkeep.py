@@ -1,4 +1,4 @@
-"""What becomes true by itself: an expiry, a lost worker, the end of retention.
+"""What becomes true by itself: an expiry, a lost worker, a question that nobody answered, the end of retention.
 
 Whoever may see a session and first meets it overdue commits this before being answered; the sweeper does it for sessions
 that nobody meets. The actor is ``operator``.
@@ -11,6 +11,7 @@ import msgspec
 from satchel.domain.clock import rfc3339
 from satchel.domain.decisions.decision import holds
 from satchel.domain.decisions.lifecycle import tombstone
+from satchel.domain.decisions.questions import expire_question
 from satchel.domain.decisions.runs import let_go
 from satchel.domain.edit import OPERATOR, Edit, needed_sweep
 from satchel.domain.idempotency import Answer
@@ -25,8 +26,8 @@ def is_overdue(record: SessionRecord, clock: Clock) -> bool:
     """Whether something became true that nobody has committed yet."""
     if record.hidden:
         return False
-    turns = record.turns_at
-    if turns is not None and clock.now >= turns:
+    due = record.due_at
+    if due is not None and clock.now >= due:
         return True
     return record.has_lease_over(clock.lease_now, clock.lease_clock)
 
@@ -36,7 +37,9 @@ def settle(state: SessionState, clock: Clock, *, writer: Attempt | None = None) 
     record = state.existing
     if not is_overdue(record, clock):
         return None
-    turns = record.turns_at
+    due, turns = record.due_at, record.turns_at
+    if due is not None and due != turns and clock.now >= due:
+        return expire_question(state, clock)
     if turns is not None and clock.now >= turns:
         if record.status == "ACTIVE":
             return _expire(state, clock)

@@ -35,11 +35,11 @@ class SessionToolHistory(SessionReading):
         """One stroke, when the call and its outcome are both there.
 
         ``call``: ``tool``; and if they are known ``arguments``, ``ok`` (true unless an ``error`` is given), ``result``,
-        ``error``, ``tool_call_id``. What a failed call gave back is its ``error``: its ``result`` if it has no other. Raises as append_message; ToolCallOpen if a call of this label is open.
+        ``error``, ``tool_call_id``, ``step`` (see start_tool_call). What a failed call gave back is its ``error``: its ``result`` if it has no other. Raises as append_message; ToolCallOpen if a call of this label is open.
         """
         if not isinstance(call, Mapping):
             raise InvalidInput(f"must be an object, not {kind_of(call)}", field="call")
-        known = {"tool", "arguments", "ok", "result", "error", "tool_call_id"}
+        known = {"tool", "arguments", "ok", "result", "error", "tool_call_id", "step"}
         for name in call:
             if name not in known:
                 raise InvalidInput(f"is unknown; one of {', '.join(sorted(known))}", field="call", pointer=f"/{name}")
@@ -48,6 +48,7 @@ class SessionToolHistory(SessionReading):
         if type(ok) is not bool:
             raise InvalidInput("must be true or false", field="call", pointer="/ok")
         fields = self._call_fields(call.get("tool"), call.get("arguments"), call.get("tool_call_id"))
+        fields["step"] = self._step(call.get("step"), attempt, "call")
         status: ToolCallStatus = "succeeded" if ok else "failed"
         result = self._outcome(call["result"], "result") if "result" in call else None
         failure = None if error is None else self._outcome(error, "error")
@@ -62,6 +63,7 @@ class SessionToolHistory(SessionReading):
                 fields["tool"],
                 fields["arguments"],
                 fields["tool_call_id"],
+                fields["step"],
                 status,
                 result,
                 failure,
@@ -81,18 +83,23 @@ class SessionToolHistory(SessionReading):
         arguments: object = None,
         *,
         tool_call_id: str | None = None,
+        step: str | None = None,
         attempt: Attempt | None = None,
         expected_version: int | None = None,
         idempotency_key: str | None = None,
     ) -> ToolCall:
         """Before the tool runs: whatever happens then, the call is in the history. ``repeat_of`` names an equal call made
-        before. Finish it with :meth:`finish_tool_call` and its ``seq``."""
-        fields = self._call_fields(tool, arguments, tool_call_id)
+        before. Finish it with :meth:`finish_tool_call` and its ``seq``.
+
+        ``step`` names it within the run of ``attempt``: if a call of that name has succeeded or failed there, that call is
+        given, and nothing is written; one that was cancelled or is unknown is made again. Raises StepOpen, ToolCallOpen.
+        """
+        fields = self._call_fields(tool, arguments, tool_call_id) | {"step": self._step(step, attempt, "step")}
         decision = StartToolCall(
             **self._access.common(session_id, idempotency_key, expected_version, attempt),
             **fields,
             fingerprint=request(
-                "start_tool_call", attempt_part(attempt), fields["tool"], fields["arguments"], tool_call_id
+                "start_tool_call", attempt_part(attempt), fields["tool"], fields["arguments"], tool_call_id, step
             ),
             limits=self._access.limits,
         )
@@ -148,6 +155,14 @@ class SessionToolHistory(SessionReading):
             "arguments_hash": hash_arguments(name, arguments),
             "tool_call_id": tool_call_id,
         }
+
+    def _step(self, step: object, attempt: Attempt | None, field: str) -> str | None:
+        """Raises InvalidInput, LimitExceeded."""
+        if step is None:
+            return None
+        if attempt is None:
+            raise InvalidInput("a step belongs to a run: give its attempt", field=field)
+        return checked_id(step, field=field, limits=self._access.limits)
 
     def _said_tokens(self, status: ToolCallStatus, result: bytes | None, error: bytes | None) -> int | None:
         """Of the message that may say this outcome, by a counter of the caller's own."""

@@ -15,7 +15,7 @@ from satchel.domain.idempotency import IdempotencyRecord
 from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord, SessionStatus
 from satchel.domain.run import RunRow, RunStatus
-from satchel.domain.state import Clock, SessionState, Want
+from satchel.domain.state import Clock, RunStepName, SessionState, Want
 from satchel.domain.stream import Piece, StreamKey
 from satchel.domain.tool_call import CallRow
 from satchel.domain.upkeep import is_overdue
@@ -54,6 +54,7 @@ class _Kept:
         "keys",
         "metadata",
         "newest_call",
+        "newest_step",
         "partials",
         "record",
         "retracted",
@@ -68,6 +69,7 @@ class _Kept:
         self.runs: dict[str, RunRow] = {}
         self.calls: dict[int, CallRow] = {}
         self.newest_call: dict[bytes, int] = {}
+        self.newest_step: dict[RunStepName, int] = {}
         self.keys: dict[bytes, IdempotencyRecord] = {}
         self.partials: dict[StreamKey, tuple[Piece, ...]] = {}
         self.working_memory = b""
@@ -157,6 +159,7 @@ class MemoryStore(Store):
             runs={run_id: _with_input(kept, kept.runs[run_id]) for run_id in run_ids if run_id in kept.runs},
             calls={seq: _with_bodies(kept, kept.calls[seq]) for seq in call_seqs if seq in kept.calls},
             same_calls={h: kept.newest_call[h] for h in want.arguments_hashes if h in kept.newest_call},
+            steps=_steps_of(kept, want.steps),
             events=_events_of(kept, want.event_seqs),
             partials={key: kept.partials[key] for key in streams if key in kept.partials},
             working_memory=kept.working_memory if want.working_memory or layered else b"",
@@ -195,8 +198,12 @@ class MemoryStore(Store):
         runs = {run.run_id: run for run in change.runs}
         calls = {call.seq: msgspec.structs.replace(call, start_body=b"{}", end_body=None) for call in change.calls}
         newest: dict[bytes, int] = {}
+        steps: dict[RunStepName, int] = {}
         for call in change.calls:
             newest[call.arguments_hash] = max(call.seq, newest.get(call.arguments_hash, 0))
+            if call.run_id is not None and call.step is not None:
+                name = call.run_id, call.step
+                steps[name] = max(call.seq, steps.get(name, 0))
         keys = {record.key_hash: record for record in change.idempotency}
         partials: dict[StreamKey, tuple[Piece, ...]] = {}
         for piece in change.partials:
@@ -216,6 +223,8 @@ class MemoryStore(Store):
         kept.calls.update(calls)
         for arguments_hash, seq in newest.items():
             kept.newest_call[arguments_hash] = max(seq, kept.newest_call.get(arguments_hash, 0))
+        for name, seq in steps.items():
+            kept.newest_step[name] = max(seq, kept.newest_step.get(name, 0))
         kept.keys.update(keys)
         if change.working_memory is not None:
             kept.working_memory = change.working_memory
@@ -430,7 +439,7 @@ class MemoryStore(Store):
         while erased < limit and kept.events:
             kept.events.pop()
             erased += 1
-        for rows in (kept.runs, kept.calls, kept.newest_call, kept.keys, kept.partials):
+        for rows in (kept.runs, kept.calls, kept.newest_call, kept.newest_step, kept.keys, kept.partials):
             erased += _erase_from(rows, limit - erased)
         kept.retracted.clear()
         return erased
@@ -491,6 +500,11 @@ def _events_of(kept: _Kept, seqs: Iterable[int]) -> dict[int, Event]:
         if seq in kept.retracted:
             found.update((e.seq, e) for e in kept.events if e.kind == "message_retracted" and e.refers_to == seq)
     return found
+
+
+def _steps_of(kept: _Kept, names: Iterable[RunStepName]) -> dict[RunStepName, CallRow]:
+    found = {name: kept.newest_step[name] for name in names if name in kept.newest_step}
+    return {name: _with_bodies(kept, kept.calls[seq]) for name, seq in found.items() if seq in kept.calls}
 
 
 def _messages(kept: _Kept) -> list[Event]:

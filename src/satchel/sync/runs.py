@@ -10,6 +10,7 @@ from satchel.domain.message import Message
 from satchel.domain.page import Page
 from satchel.domain.principal import Principal
 from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run, RunStatus
+from satchel.questions import EXPIRES_IN, Asked
 from satchel.runs import LEASE
 from satchel.runs import RunManager as AsyncRunManager
 from satchel.sync.opening import OpenStore, async_side, loop_of
@@ -205,8 +206,8 @@ class RunManager:
         return self._loop.call(self._async.renew_run(session_id, attempt))
 
     def keep_waiting(self, session_id: str, run_id: str) -> Run:
-        """Renew the lease of a run that this caller added with ``start=True`` and waits for: without it the run ends as
-        ``client_lost``, so that the queue goes on when a client dies. A run that does not wait is left alone."""
+        """Renew the lease of a run that this caller added with ``start=True`` and waits for (its turn, or an answer): without
+        it the run ends as ``client_lost``, so that the queue goes on when a client dies. A run that does not wait is left alone."""
         return self._loop.call(self._async.keep_waiting(session_id, run_id))
 
     def add_step(
@@ -318,6 +319,74 @@ class RunManager:
                 session_id, attempt, expected_version=expected_version, idempotency_key=idempotency_key
             )
         )
+
+    def ask_question(
+        self,
+        session_id: str,
+        attempt: Attempt,
+        name: str,
+        question: str,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        expires_in: float = EXPIRES_IN,
+        here: bool = False,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Asked:
+        """By the attempt that holds the run: ask a human under ``name``. The run becomes WAITING, keeps its session's turn,
+        and is taken again by whoever is next, once it was answered. What was answered under this name before is given at
+        once; what is pending stays so, asked once. ``schema``: a JSON Schema of the answer; ``expires_in``: seconds until
+        the run is FAILED with ``question_expired``. ``here``: the caller goes on waiting itself, under its lease
+        (``keep_waiting``, ``wait_for_answer``). A context's ``ask`` does all of this.
+
+        Raises RunFenced, CancelRequested, ToolCallOpen (of this run), IllegalTransition (a child run), InvalidInput,
+        LimitExceeded, ExtraMissing (a schema needs ``satchel[questions]``).
+        """
+        return self._loop.call(
+            self._async.ask_question(
+                session_id,
+                attempt,
+                name,
+                question,
+                schema=schema,
+                expires_in=expires_in,
+                here=here,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def answer_run(
+        self,
+        session_id: str,
+        run_id: str,
+        answer: object,
+        *,
+        name: str | None = None,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """Answer what a WAITING run asked, with a JSON value (a str is text here, not JSON): it becomes READY to go on, with
+        its turn. ``name``: of the question that is meant; without it, whichever is pending.
+
+        Raises RunNotFound, IllegalTransition (it waits for nothing), OtherQuestion, InvalidInput (the value does not fit the
+        question's schema), LimitExceeded.
+        """
+        return self._loop.call(
+            self._async.answer_run(
+                session_id,
+                run_id,
+                answer,
+                name=name,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def wait_for_answer(self, session_id: str, run_id: str, *, lease: float = LEASE) -> Run:
+        """For the caller that asked with ``here``: wait, and start the run again once it was answered. RUNNING, under its
+        next attempt. Raises RunFenced when it ended instead."""
+        return self._loop.call(self._async.wait_for_answer(session_id, run_id, lease=lease))
 
     def cancel_run(
         self,

@@ -334,7 +334,7 @@ class SessionManager:
         """One stroke, when the call and its outcome are both there.
 
         ``call``: ``tool``; and if they are known ``arguments``, ``ok`` (true unless an ``error`` is given), ``result``,
-        ``error``, ``tool_call_id``. What a failed call gave back is its ``error``: its ``result`` if it has no other. Raises as append_message; ToolCallOpen if a call of this label is open.
+        ``error``, ``tool_call_id``, ``step`` (see start_tool_call). What a failed call gave back is its ``error``: its ``result`` if it has no other. Raises as append_message; ToolCallOpen if a call of this label is open.
         """
         return self._loop.call(
             self._async.append_tool_history(
@@ -349,18 +349,24 @@ class SessionManager:
         arguments: object = None,
         *,
         tool_call_id: str | None = None,
+        step: str | None = None,
         attempt: Attempt | None = None,
         expected_version: int | None = None,
         idempotency_key: str | None = None,
     ) -> ToolCall:
         """Before the tool runs: whatever happens then, the call is in the history. ``repeat_of`` names an equal call made
-        before. Finish it with :meth:`finish_tool_call` and its ``seq``."""
+        before. Finish it with :meth:`finish_tool_call` and its ``seq``.
+
+        ``step`` names it within the run of ``attempt``: if a call of that name has succeeded or failed there, that call is
+        given, and nothing is written; one that was cancelled or is unknown is made again. Raises StepOpen, ToolCallOpen.
+        """
         return self._loop.call(
             self._async.start_tool_call(
                 session_id,
                 tool,
                 arguments,
                 tool_call_id=tool_call_id,
+                step=step,
                 attempt=attempt,
                 expected_version=expected_version,
                 idempotency_key=idempotency_key,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
@@ -10,11 +10,14 @@ from satchel.context import Context
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
 from satchel.domain.page import Page
+from satchel.domain.question import Approval
 from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
 from satchel.domain.tool_call import ToolCall
 from satchel.engine import ToolUse
+from satchel.questions import EXPIRES_IN
 from satchel.sync.background import BackgroundLoop
+from satchel.sync.calling import call_tool
 from satchel.sync.plain import Held, as_it_is
 from satchel.sync.streaming import TextStream
 from satchel.working import RunInProgress as AsyncRunContext
@@ -115,14 +118,51 @@ class RunContext:
         return Held(self._loop, self._async.stream(metadata=metadata), lambda answer: TextStream(answer, self._loop))
 
     def tool(
-        self, tool: str, arguments: object = None, *, tool_call_id: str | None = None
+        self, tool: str, arguments: object = None, *, tool_call_id: str | None = None, step: str | None = None
     ) -> AbstractContextManager[ToolUse]:
         """``with ctx.tool("run_shell", {"command": …}) as call: call.result = …``
 
         The call is written before the block runs and finished after it: succeeded; failed, when ``error`` was set or the
-        block raised; cancelled, when it was cancelled.
+        block raised; cancelled, when it was cancelled. ``step`` names it within the run: once a call of that name has
+        succeeded or failed, in this attempt or an earlier one, ``call.is_replayed`` is true and the outcome is there. One
+        that was cancelled, or that nobody knows the outcome of, is made again. Raises StepOpen while one is open;
+        InvalidInput when this attempt used the name for another call.
         """
-        return Held(self._loop, self._async.tool(tool, arguments, tool_call_id=tool_call_id), as_it_is)
+        return Held(self._loop, self._async.tool(tool, arguments, tool_call_id=tool_call_id, step=step), as_it_is)
+
+    def call(
+        self,
+        tool: str,
+        arguments: object,
+        function: Callable[[Any], Any],
+        *,
+        step: str | None = None,
+        tool_call_id: str | None = None,
+    ) -> Any:
+        """``function(arguments)`` as a tool call; it may be async. With a ``step`` that has an outcome in this run the
+        function does not run, and its result, as JSON gives it back, is returned. Raises ToolCallFailed when it raised, now
+        or then."""
+        return call_tool(self, tool, arguments, function, step=step, tool_call_id=tool_call_id)
+
+    def ask(
+        self, name: str, question: str, *, schema: Mapping[str, Any] | None = None, expires_in: float = EXPIRES_IN
+    ) -> Any:
+        """Ask a human, and wait. The answer is a JSON value, one that fits ``schema`` (a JSON Schema).
+
+        The first call makes the run WAITING. In a worker the agent is left there, by RunSuspended, and called again from its
+        start once somebody answered (``RunManager.answer_run``); in ``sessions.run`` it waits in place. A question that was
+        answered in this run returns at once: the name decides. After ``expires_in`` seconds without an answer the run is
+        FAILED with ``question_expired``. Raises ToolCallOpen inside a tool call, CancelRequested once the run was asked to
+        stop, InvalidInput, LimitExceeded; RunFenced when the run ended while it waited in place.
+        """
+        return self._loop.call(self._async.ask(name, question, schema=schema, expires_in=expires_in))
+
+    def approve(
+        self, name: str, tool: str, arguments: object, *, question: str | None = None, expires_in: float = EXPIRES_IN
+    ) -> Approval:
+        """Ask a human whether ``tool`` may run with ``arguments``. The answer is ``{"decision": "approve" | "deny" |
+        "edit", "arguments"?, "reason"?}``, with arguments where they were edited. Waits and raises as :meth:`ask`."""
+        return self._loop.call(self._async.approve(name, tool, arguments, question=question, expires_in=expires_in))
 
     def step(
         self,

@@ -222,7 +222,7 @@ class StoreWritingSuite(StoreSuite):
             idempotency=tuple(IdempotencyRecord(key, b"f" * 16, answer) for key in keys[:2]),
         )
         bare = await state_of(store)
-        assert (bare.keys, bare.runs, bare.calls, bare.same_calls, bare.events) == ({}, {}, {}, {}, {})
+        assert (bare.keys, bare.runs, bare.calls, bare.same_calls, bare.steps, bare.events) == ({}, {}, {}, {}, {}, {})
         assert (bare.working_memory, bare.metadata) == (b"", b"")
         full = await state_of(
             store,
@@ -241,6 +241,23 @@ class StoreWritingSuite(StoreSuite):
         assert full.same_calls == {HASH: 2}
         assert full.events == {1: event(1), 3: event(3)}
         assert (full.working_memory, full.metadata) == (b'{"goal":"x"}', b'{"k":1}')
+
+    async def test_the_newest_call_of_a_step_is_loaded(self, store: Store) -> None:
+        named = [
+            call(1, run_id="run_1", step="s", status="unknown"),
+            call(2, run_id="run_1", step="s", result_seq=4, status="succeeded"),
+            call(3, run_id="run_2", step="s"),
+        ]
+        body = b'{"tool":"t","step":"s"}'
+        events = [event(seq, kind="tool_call_started", body=body) for seq in (1, 2, 3)]
+        ended = event(4, kind="tool_call_finished", body=b'{"result":1}')
+        await put(store, record=record(last_seq=4), events=(*events, ended), calls=tuple(named))
+        names = (("run_1", "s"), ("run_2", "s"), ("run_1", "S"), ("run_3", "s"))
+        found = (await state_of(store, steps=names)).steps
+        assert found == {
+            ("run_1", "s"): msgspec.structs.replace(named[1], start_body=body, end_body=b'{"result":1}'),
+            ("run_2", "s"): msgspec.structs.replace(named[2], start_body=body),
+        }
 
     async def test_retractions_come_with_the_events_they_refer_to(self, store: Store) -> None:
         taken = event(3, kind="message_retracted", refers_to=1, body=b"{}")

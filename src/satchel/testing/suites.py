@@ -17,7 +17,9 @@ from satchel.testing.listing import ListingSuite
 from satchel.testing.memory import MemorySuite
 from satchel.testing.messages import LabelSuite, LimitSuite, MessageSuite
 from satchel.testing.ownership import OwnershipSuite
+from satchel.testing.questions import QuestionSuite
 from satchel.testing.runs import RunSuite
+from satchel.testing.steps import StepSuite
 from satchel.testing.store_reading import StoreReadingSuite
 from satchel.testing.store_writing import StoreWritingSuite
 from satchel.testing.streams import StreamLimitSuite, StreamSuite
@@ -38,6 +40,8 @@ SUITES: tuple[type[StoreSuite], ...] = (
     ToolCallSuite,
     RunSuite,
     LeaseSuite,
+    QuestionSuite,
+    StepSuite,
     LayerSuite,
     ChildSuite,
     IdempotencySuite,

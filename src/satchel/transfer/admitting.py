@@ -17,6 +17,8 @@ from satchel.domain.bodies import (
     CallRecorded,
     CallStarted,
     ContextThreshold,
+    QuestionAnswered,
+    QuestionAsked,
     Reasoned,
     RunAdded,
     RunEnded,
@@ -27,6 +29,7 @@ from satchel.domain.bodies import (
     TitleChanged,
     read_body,
 )
+from satchel.domain.clock import SECOND
 from satchel.domain.decisions.messages import check_message_right
 from satchel.domain.event import CHAT_FORMAT, CORRUPT_FORMAT, Event
 from satchel.domain.ids import checked_id, checked_line
@@ -35,6 +38,7 @@ from satchel.domain.message import INSTRUCTION_ROLES, Draft, admit_message, admi
 from satchel.domain.principal import ROLES
 from satchel.domain.rights import require
 from satchel.errors import InvalidInput, LimitExceeded
+from satchel.questions import LONGEST_EXPIRY, checked_answer_size, checked_question, checked_schema_size
 from satchel.runs import checked_text
 from satchel.transfer.form import ExportedEvent, members_once
 from satchel.transfer.reading import Conversation, read_time
@@ -53,7 +57,7 @@ _IN_A_RUN = frozenset(
         "run_returned",
         "run_cancel_requested",
     }
-    | {"run_ended", "context_threshold"}
+    | {"run_ended", "question_asked", "question_answered", "context_threshold"}
 )
 _RUN_ID = re.compile(r"run_[a-z2-7]{24}")
 
@@ -200,10 +204,22 @@ class Admission:
         if text is not None:
             read_time(text, now=self._now, field=place)
 
+    def expiry(self, text: str, place: str) -> None:
+        """It may be years ahead."""
+        read_time(text, now=self._now + LONGEST_EXPIRY * SECOND, field=place)
+
     def size(self, text: msgspec.Raw, place: str) -> None:
         size, limit = len(bytes(text)), self._limits.agent_message
         if size > limit:
             raise LimitExceeded(field=place, size=size, limit=limit, setting="limits.agent_message")
+
+    def question(self, body: QuestionAsked, place: str) -> None:
+        checked_question(body.question, limits=self._limits, field=f"{place}.question")
+        if bytes(body.schema):
+            checked_schema_size(bytes(body.schema), limits=self._limits, field=f"{place}.schema")
+
+    def answer(self, body: QuestionAnswered, place: str) -> None:
+        checked_answer_size(bytes(body.answer), limits=self._limits, field=f"{place}.answer")
 
     def metadata(self, text: msgspec.Raw, place: str) -> None:
         if bytes(text):
@@ -240,6 +256,7 @@ def _titled(body: TitleChanged, admission: Admission, place: str) -> None:
 def _called(body: CallStarted, admission: Admission, place: str) -> None:
     admission.id(body.tool, f"{place}.tool")
     admission.id(body.tool_call_id, f"{place}.tool_call_id")
+    admission.id(body.step, f"{place}.step")
     admission.size(body.arguments, f"{place}.arguments")
     if isinstance(body, CallRecorded):
         _ended_call(body, admission, place)
@@ -255,6 +272,17 @@ def _added(body: RunAdded, admission: Admission, place: str) -> None:
     admission.id(body.agent or None, f"{place}.agent")
     admission.id(body.parent_run_id, f"{place}.parent_run_id")
     admission.metadata(body.metadata, f"{place}.metadata")
+
+
+def _asked(body: QuestionAsked, admission: Admission, place: str) -> None:
+    admission.id(body.name, f"{place}.name")
+    admission.question(body, place)
+    admission.expiry(body.expires_at, f"{place}.expires_at")
+
+
+def _answered(body: QuestionAnswered, admission: Admission, place: str) -> None:
+    admission.id(body.name, f"{place}.name")
+    admission.answer(body, place)
 
 
 def _stepped(body: RunStep, admission: Admission, place: str) -> None:
@@ -280,6 +308,8 @@ _SHAPES: dict[str, type[Any]] = {
     "run_cancel_requested": Reasoned,
     "run_step": RunStep,
     "run_ended": RunEnded,
+    "question_asked": QuestionAsked,
+    "question_answered": QuestionAnswered,
     "session_closed": Reasoned,
     "session_restored": Reasoned,
     "session_expired": SessionExpired,
@@ -297,6 +327,8 @@ _BODIES: dict[str, Callable[[Any, Admission, str], None]] = {
     "run_cancel_requested": _reasoned,
     "run_step": _stepped,
     "run_ended": _ended,
+    "question_asked": _asked,
+    "question_answered": _answered,
     "session_closed": _reasoned,
     "session_restored": _reasoned,
     "session_expired": _expired,

@@ -8,15 +8,18 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
+from satchel.calling import approve, call_tool
 from satchel.context import Context
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
 from satchel.domain.page import Page
+from satchel.domain.question import Approval
 from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
 from satchel.domain.tool_call import ToolCall
-from satchel.engine import TextStream, ToolUse
+from satchel.engine import RunSuspended, TextStream, ToolUse
 from satchel.errors import RunFenced
+from satchel.questions import EXPIRES_IN
 from satchel.streaming import StreamedAnswer
 from satchel.worker.carried_stream import CarriedStream
 from satchel.worker.patience import patiently
@@ -143,9 +146,40 @@ class CarriedContext:
         return CarriedStream(self, CarriedBlock(self, self._running.stream(metadata=metadata)))
 
     def tool(
-        self, tool: str, arguments: object = None, *, tool_call_id: str | None = None
+        self, tool: str, arguments: object = None, *, tool_call_id: str | None = None, step: str | None = None
     ) -> AbstractAsyncContextManager[ToolUse]:
-        return CarriedBlock(self, self._running.tool(tool, arguments, tool_call_id=tool_call_id))
+        return CarriedBlock(self, self._running.tool(tool, arguments, tool_call_id=tool_call_id, step=step))
+
+    async def call(
+        self,
+        tool: str,
+        arguments: object,
+        function: Callable[[Any], Any],
+        *,
+        step: str | None = None,
+        tool_call_id: str | None = None,
+    ) -> Any:
+        return await call_tool(self.tool, tool, arguments, function, step=step, tool_call_id=tool_call_id)
+
+    async def ask(
+        self, name: str, question: str, *, schema: Mapping[str, Any] | None = None, expires_in: float = EXPIRES_IN
+    ) -> Any:
+        """Leaves the agent when there is no answer yet: whoever takes the run then calls it again from its start."""
+        asked = await self.carry(lambda: self._running.ask_once(name, question, schema=schema, expires_in=expires_in))
+        if not asked.is_answered:
+            raise RunSuspended(f"run {self.run.run_id} waits for the answer to {name!r}")
+        return asked.answer
+
+    async def approve(
+        self,
+        name: str,
+        tool: str,
+        arguments: object,
+        *,
+        question: str | None = None,
+        expires_in: float = EXPIRES_IN,
+    ) -> Approval:
+        return await approve(self.ask, name, tool, arguments, question=question, expires_in=expires_in)
 
     def child(
         self, goal: str, *, agent: str = "", metadata: Mapping[str, Any] | None = None

@@ -6,8 +6,9 @@ import asyncio
 import logging
 from typing import Any, Literal
 
+from satchel.calling import readable
 from satchel.commit import OpenStore
-from satchel.domain.decisions.decision import holds
+from satchel.domain.decisions.decision import holds, waits
 from satchel.domain.principal import Principal
 from satchel.domain.run import Run
 from satchel.errors import IllegalTransition, NotFound, RunFenced, SessionNotActive, StoreError
@@ -17,9 +18,9 @@ from satchel.worker.carried import CarriedContext
 from satchel.worker.claims import Claim
 from satchel.worker.patience import patient_store
 from satchel.worker.threads import AgentThread, Execution
-from satchel.working import RunInProgress, readable
+from satchel.working import RunInProgress
 
-Told = Literal["cancelled", "lost", "stopped"]
+Told = Literal["cancelled", "lost", "stopped", "suspended"]
 
 LOOK = 0.1  # seconds between two looks whether somebody asked the run to stop
 TELLING = 1.0  # seconds for an agent to leave in order, when its worker stops
@@ -97,6 +98,16 @@ class Holding:
             self._execution.cancel()
         asyncio.get_running_loop().call_later(patience, self._let_fall)
 
+    def _leave_waiting(self) -> None:
+        """The run waits for an answer, and is whoever's then. The agent leaves by the exception of its ``ask``; if it does
+        not, it is cancelled a moment later, and let go after the grace time."""
+        if self._told is None:
+            self._told = "suspended"
+        loop = asyncio.get_running_loop()
+        if self._execution is not None:
+            loop.call_later(TELLING, self._execution.cancel)
+        loop.call_later(max(TELLING, self._grace), self._let_fall)
+
     def _let_fall(self) -> None:
         if not self._fence.done():
             self._fence.set_result(None)
@@ -106,6 +117,9 @@ class Holding:
     async def _write_end(self, raised: BaseException | None) -> None:
         """The agent's code has returned, or raised."""
         told = self._told
+        if self._ctx.is_suspended:
+            _log.info("run %s waits for an answer", self._run.run_id)
+            return
         if told is None and self._ctx.is_cancelled:  # learned with a step
             told = "cancelled"
         if told is not None:
@@ -119,14 +133,15 @@ class Holding:
         """The agent does not return: from this commit on its writes are refused."""
         _log.warning("agent %s does not let go of run %s; it is fenced", self._agent, self._run.run_id)
         assert self._told is not None
-        await self._end_as_told(self._told)
+        if not self._ctx.is_suspended:
+            await self._end_as_told(self._told)
 
     async def _end_as_told(self, told: Told) -> None:
         if told == "cancelled":
             await self._end("CANCELLED")
         elif told == "stopped":
             await self._end("READY")
-        else:
+        elif told == "lost":
             _log.warning(
                 "run %s of agent %s was lost: its lease passed, or it was ended", self._run.run_id, self._agent
             )
@@ -166,7 +181,11 @@ class Holding:
                 async with asyncio.timeout_at(max(self._lost_at, began + self._lease / 10)):
                     stopping = await self._renewing.renew_run(self._ref.session_id, self._ctx.attempt)
             except (RunFenced, SessionNotActive, NotFound):
-                self._tell("lost", self._grace)
+                if self._ctx.is_asking:  # what becomes of that says more
+                    pause = LOOK
+                    continue
+                if not self._ctx.is_suspended:
+                    self._tell("lost", self._grace)
                 return
             except Exception as away:  # noqa: BLE001  # whatever a store raises: only the lease's end ends the renewals
                 if loop.time() >= self._lost_at:
@@ -194,7 +213,12 @@ class Holding:
                 continue
             record = snapshot.record
             if record is None or not holds(record, self._ctx.attempt):
-                self._tell("lost", self._grace)
+                if self._ctx.is_asking:
+                    continue
+                if self._ctx.is_suspended or (record is not None and waits(record, self._ctx.attempt)):
+                    self._leave_waiting()
+                else:
+                    self._tell("lost", self._grace)
                 return
             after = record.last_seq
             self._ctx.notice_children(record)

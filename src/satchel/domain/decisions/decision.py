@@ -124,13 +124,21 @@ def check_active(record: SessionRecord) -> None:
 
 def has_turn(record: SessionRecord, attempt: Attempt) -> bool:
     """Whether this attempt's run has the turn and is RUNNING, under this very attempt."""
+    return _turns_status(record, attempt) == "RUNNING"
+
+
+def waits(record: SessionRecord, attempt: Attempt) -> bool:
+    """Whether this attempt asked a question, and nobody took the run since."""
+    return _turns_status(record, attempt) == "WAITING"
+
+
+def _turns_status(record: SessionRecord, attempt: Attempt) -> str | None:
+    """Of the run that has the turn, if it is this attempt's."""
     turn = record.turn
-    return (
-        turn is not None
-        and turn.run_id == attempt.run_id
-        and turn.attempt == attempt.attempt
-        and turn.status == "RUNNING"
-    )
+    if turn is None:
+        return None
+    is_its = turn.run_id == attempt.run_id and turn.attempt == attempt.attempt
+    return turn.status if is_its else None
 
 
 def holds(record: SessionRecord, attempt: Attempt) -> bool:

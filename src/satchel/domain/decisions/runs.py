@@ -56,6 +56,8 @@ def as_first_answered(row: RunRow, answer: Answer) -> RunRow:
     changes: dict[str, Any] = {"attempt": answer.seqs[0] if answer.seqs else row.attempt}
     if row.status != answer.status:
         changes |= {"status": answer.status, "end_time": None, "stop_reason": None, "error": None}
+    if row.question is not None and (row.status != answer.status or row.question.seq not in answer.seqs[1:]):
+        changes["question"] = None
     return msgspec.structs.replace(row, **changes)
 
 
@@ -233,7 +235,8 @@ class RenewRun(Decision[bool], frozen=True, kw_only=True):
 
 
 class RenewWaiting(RunDecision, frozen=True, kw_only=True):
-    """The client that waits for this run's turn lives; no version, no event. A run that is not waiting is left alone."""
+    """The client that waits for this run's turn, or for the answer to its question, lives; no version, no event. A run that
+    is not waiting is left alone."""
 
     right: ClassVar[Right] = "work"
     action: ClassVar[str] = "renew a run's lease"
@@ -241,7 +244,7 @@ class RenewWaiting(RunDecision, frozen=True, kw_only=True):
     def effect(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
         record = state.existing
         turn = record.turn
-        if turn is not None and turn.run_id == self.run_id and turn.status == "READY" and turn.lease is not None:
+        if turn is not None and turn.run_id == self.run_id and turn.status != "RUNNING" and turn.lease is not None:
             renewed = msgspec.structs.replace(turn, lease=new_lease(clock, turn.lease.each))
             return renewal(record, clock, turn=renewed)
         queue = tuple([self._renewed(waiting, clock) for waiting in record.queue])
@@ -313,7 +316,7 @@ def let_go(edit: Edit, row: RunRow, *, reason: str, message: str) -> RunRow:
     else it ends as worker_lost with ``message``."""
     if row.cancel_requested:
         return edit.end_run(row, "CANCELLED", stop_reason="cancelled", calls="unknown")
-    is_last = row.attempt >= row.max_attempts
+    is_last = not row.has_attempts_left
     error = RunError(code="worker_lost", message=message)
     if is_last or reason == "worker_lost":  # whoever executed the run executed its child runs
         edit.end_children(status="FAILED", stop_reason="worker_lost", error=error)

@@ -6,15 +6,15 @@ from typing import ClassVar
 
 import msgspec
 
-from satchel.domain.decisions.decision import Decision
+from satchel.domain.decisions.decision import Decision, unchanged
 from satchel.domain.decisions.messages import check_call_holder
 from satchel.domain.edit import Edit, outcome_body
 from satchel.domain.idempotency import Answer
 from satchel.domain.limits import Limits
 from satchel.domain.rights import Right
-from satchel.domain.state import Clock, Effect, SessionState, Want
+from satchel.domain.state import Clock, Effect, SessionState, Unchanged, Want
 from satchel.domain.tool_call import CallRow, ToolCall, ToolCallStatus
-from satchel.errors import LimitExceeded, ToolCallEnded, ToolCallNotFound, ToolCallOpen
+from satchel.errors import LimitExceeded, StepOpen, ToolCallEnded, ToolCallNotFound, ToolCallOpen
 
 _encode = msgspec.json.Encoder().encode
 
@@ -42,6 +42,7 @@ class BeginsCall(CallDecision, frozen=True, kw_only=True):
     arguments_hash: bytes
     tool_call_id: str | None
     limits: Limits
+    step: str | None = None
 
     @property
     def size(self) -> int:
@@ -51,6 +52,7 @@ class BeginsCall(CallDecision, frozen=True, kw_only=True):
         return Want(
             keys=() if self.key is None else (self.key,),
             arguments_hashes=(self.arguments_hash,),
+            steps=() if self.step is None or self.run_id is None else ((self.run_id, self.step),),
             run_ids=() if self.attempt is None else (self.attempt.run_id,),
         )
 
@@ -61,8 +63,22 @@ class BeginsCall(CallDecision, frozen=True, kw_only=True):
             if call.tool_call_id == self.tool_call_id:
                 raise ToolCallOpen(tool_call_id=self.tool_call_id, seq=call.seq)
 
+    def step_call(self, state: SessionState) -> CallRow | None:
+        """The newest call of this step in this run."""
+        return None if self.step is None or self.run_id is None else state.steps.get((self.run_id, self.step))
+
+    def step_outcome(self, state: SessionState, clock: Clock) -> Unchanged | None:
+        """What the step came to before: then it is not made again. Raises StepOpen."""
+        row = self.step_call(state)
+        if row is None or self.step is None or row.status in ("cancelled", "unknown"):
+            return None
+        if row.status == "started":
+            raise StepOpen(step=self.step, seq=row.seq)
+        return unchanged(state.existing, clock, seqs=(row.seq,), ids=(self.step,), status=row.status)
+
     def start_body(self) -> bytes:
         label = b"" if self.tool_call_id is None else b',"tool_call_id":' + _encode(self.tool_call_id)
+        label += b"" if self.step is None else b',"step":' + _encode(self.step)
         return b'{"tool":' + _encode(self.tool) + label + b',"arguments":' + self.arguments + b"}"
 
     def row(self, edit: Edit, seq: int, body: bytes, status: ToolCallStatus) -> CallRow:
@@ -76,6 +92,7 @@ class BeginsCall(CallDecision, frozen=True, kw_only=True):
             tool_call_id=self.tool_call_id,
             run_id=self.run_id,
             repeat_of=edit.state.same_calls.get(self.arguments_hash),
+            step=self.step,
             start_body=body,
         )
 
@@ -87,7 +104,12 @@ class BeginsCall(CallDecision, frozen=True, kw_only=True):
         return None
 
     def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> ToolCall:
-        """From the request and the answer alone, so that a replay needs no row."""
+        """From the request and the answer alone, so that a replay needs no row; the outcome of a step from its row."""
+        if answer.ids:
+            known = self.step_call(state)
+            if known is None:
+                raise ToolCallNotFound(answer.seqs[0])
+            return ToolCall.from_row(known, replayed=True)
         end_body = self.outcome()
         row = CallRow(
             seq=answer.seqs[0],
@@ -100,6 +122,7 @@ class BeginsCall(CallDecision, frozen=True, kw_only=True):
             tool_call_id=self.tool_call_id,
             run_id=self.run_id,
             repeat_of=answer.seqs[1] if len(answer.seqs) > 1 else None,
+            step=self.step,
             start_body=self.start_body(),
             end_body=end_body,
         )
@@ -113,7 +136,9 @@ def ended_status(status: str) -> ToolCallStatus:
 class StartToolCall(BeginsCall, frozen=True, kw_only=True):
     """Before the tool runs."""
 
-    def effect(self, state: SessionState, clock: Clock) -> Effect:
+    def effect(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
+        if (outcome := self.step_outcome(state, clock)) is not None:
+            return outcome
         edit = Edit(state, clock, self.principal.actor)
         self.check_label(edit)
         count = len(state.existing.open_calls)
@@ -148,7 +173,9 @@ class RecordToolCall(BeginsCall, frozen=True, kw_only=True):
         want = BeginsCall.want(self)
         return msgspec.structs.replace(want, open_work=True) if self.tool_call_id is not None else want
 
-    def effect(self, state: SessionState, clock: Clock) -> Effect:
+    def effect(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
+        if (outcome := self.step_outcome(state, clock)) is not None:
+            return outcome
         edit = Edit(state, clock, self.principal.actor)
         self.check_label(edit)
         said = self.status in ("succeeded", "failed") and self.tool_call_id in state.existing.asked

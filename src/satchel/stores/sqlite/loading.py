@@ -106,6 +106,12 @@ def _add_wanted(
             state.same_calls[arguments_hash] = row[0]
     for key in want.streams:
         _add_pieces(connection, ref, key, state)
+    for name in want.steps:
+        row = connection.execute(SQL["newest_call_of_step"], (*ref, *name)).fetchone()
+        if row is not None:
+            found: dict[int, CallRow] = {}
+            _add_call(connection, ref, row[0], found)
+            state.steps[name] = found[row[0]]
     for seq in want.event_seqs:
         _add_event(connection, ref, seq, state.events)
     layered = want.layered(record)

@@ -38,7 +38,7 @@ WHERE run.tenant_id = ?1 AND run.session_id = ?2 AND run.run_id = ?3;
 -- name: tool_call
 SELECT
     call.seq, call.version, call.tool, call.arguments_hash, call.status, call.start_time, call.end_time,
-    call.tool_call_id, call.run_id, call.result_seq, call.result_kind, call.repeat_of, began.body, ended.body
+    call.tool_call_id, call.run_id, call.result_seq, call.result_kind, call.repeat_of, call.step, began.body, ended.body
 FROM tool_calls AS call
 LEFT JOIN events AS began
     ON began.tenant_id = call.tenant_id AND began.session_id = call.session_id AND began.seq = call.seq
@@ -50,6 +50,13 @@ WHERE call.tenant_id = ?1 AND call.session_id = ?2 AND call.seq = ?3;
 SELECT seq
 FROM tool_calls INDEXED BY tool_calls_repeated
 WHERE tenant_id = ?1 AND session_id = ?2 AND arguments_hash = ?3
+ORDER BY seq DESC
+LIMIT 1;
+
+-- name: newest_call_of_step
+SELECT seq
+FROM tool_calls INDEXED BY tool_calls_steps
+WHERE tenant_id = ?1 AND session_id = ?2 AND run_id = ?3 AND step = ?4
 ORDER BY seq DESC
 LIMIT 1;
 
@@ -101,14 +108,14 @@ VALUES (?1, ?2, ?3, ?4, CAST(?5 AS TEXT));
 -- name: put_tool_call
 INSERT INTO tool_calls (
     tenant_id, session_id, seq, version, tool, arguments_hash, status, start_time, end_time, tool_call_id, run_id,
-    result_seq, result_kind, repeat_of
-) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+    result_seq, result_kind, repeat_of, step
+) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
 ON CONFLICT (tenant_id, session_id, seq) DO UPDATE
 SET
     version = excluded.version, tool = excluded.tool, arguments_hash = excluded.arguments_hash,
     status = excluded.status, start_time = excluded.start_time, end_time = excluded.end_time,
     tool_call_id = excluded.tool_call_id, run_id = excluded.run_id, result_seq = excluded.result_seq,
-    result_kind = excluded.result_kind, repeat_of = excluded.repeat_of;
+    result_kind = excluded.result_kind, repeat_of = excluded.repeat_of, step = excluded.step;
 
 -- name: put_run
 INSERT INTO runs (
@@ -236,7 +243,7 @@ LIMIT ?7;
 -- name: tool_calls_ascending
 SELECT
     call.seq, call.version, call.tool, call.arguments_hash, call.status, call.start_time, call.end_time,
-    call.tool_call_id, call.run_id, call.result_seq, call.result_kind, call.repeat_of, began.body, ended.body
+    call.tool_call_id, call.run_id, call.result_seq, call.result_kind, call.repeat_of, call.step, began.body, ended.body
 FROM tool_calls AS call
 LEFT JOIN events AS began
     ON began.tenant_id = call.tenant_id AND began.session_id = call.session_id AND began.seq = call.seq
@@ -252,7 +259,7 @@ LIMIT ?9;
 -- name: tool_calls_descending
 SELECT
     call.seq, call.version, call.tool, call.arguments_hash, call.status, call.start_time, call.end_time,
-    call.tool_call_id, call.run_id, call.result_seq, call.result_kind, call.repeat_of, began.body, ended.body
+    call.tool_call_id, call.run_id, call.result_seq, call.result_kind, call.repeat_of, call.step, began.body, ended.body
 FROM tool_calls AS call
 LEFT JOIN events AS began
     ON began.tenant_id = call.tenant_id AND began.session_id = call.session_id AND began.seq = call.seq
@@ -268,7 +275,7 @@ LIMIT ?9;
 -- name: equal_calls_ascending
 SELECT
     call.seq, call.version, call.tool, call.arguments_hash, call.status, call.start_time, call.end_time,
-    call.tool_call_id, call.run_id, call.result_seq, call.result_kind, call.repeat_of, began.body, ended.body
+    call.tool_call_id, call.run_id, call.result_seq, call.result_kind, call.repeat_of, call.step, began.body, ended.body
 FROM tool_calls AS call INDEXED BY tool_calls_repeated
 LEFT JOIN events AS began
     ON began.tenant_id = call.tenant_id AND began.session_id = call.session_id AND began.seq = call.seq
@@ -285,7 +292,7 @@ LIMIT ?9;
 -- name: equal_calls_descending
 SELECT
     call.seq, call.version, call.tool, call.arguments_hash, call.status, call.start_time, call.end_time,
-    call.tool_call_id, call.run_id, call.result_seq, call.result_kind, call.repeat_of, began.body, ended.body
+    call.tool_call_id, call.run_id, call.result_seq, call.result_kind, call.repeat_of, call.step, began.body, ended.body
 FROM tool_calls AS call INDEXED BY tool_calls_repeated
 LEFT JOIN events AS began
     ON began.tenant_id = call.tenant_id AND began.session_id = call.session_id AND began.seq = call.seq

@@ -229,6 +229,7 @@ def call_row(ref: SessionRef, call: CallRow) -> Row:
         call.result_seq,
         call.result_kind,
         call.repeat_of,
+        call.step,
     )
 
 
@@ -259,7 +260,7 @@ def shown_call(ref: SessionRef, row: Row) -> CallRow:
 
 def _decode_call(row: Row) -> CallRow:
     seq, version, tool, arguments_hash, status, start_time, end_time, label, run_id, *rest = row
-    result_seq, result_kind, repeat_of, start_body, end_body = rest
+    result_seq, result_kind, repeat_of, step, start_body, end_body = rest
     if not is_json(start_body):
         start_body = _CORRUPT_START
     if not is_json(end_body):
@@ -277,6 +278,7 @@ def _decode_call(row: Row) -> CallRow:
         result_seq=result_seq,
         result_kind=result_kind.decode(),
         repeat_of=repeat_of,
+        step=_text(step),
         start_body=b"{}" if start_body is None else start_body,
         end_body=end_body,
     )

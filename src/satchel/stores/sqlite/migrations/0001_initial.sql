@@ -88,10 +88,14 @@ CREATE TABLE tool_calls (
     result_seq     INTEGER,
     result_kind    TEXT    NOT NULL,
     repeat_of      INTEGER,
+    step           TEXT,
     PRIMARY KEY (tenant_id, session_id, seq)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX tool_calls_repeated ON tool_calls (tenant_id, session_id, arguments_hash, seq);
+
+-- Calls that a run named: each attempt asks whether there is an outcome.
+CREATE INDEX tool_calls_steps ON tool_calls (tenant_id, session_id, run_id, step, seq) WHERE step IS NOT NULL;
 
 -- record: the run as JSON, without the three texts that stand beside it. input is NULL once it is a message (input_seq).
 CREATE TABLE runs (

@@ -1,0 +1,97 @@
+"""What a run's context builds on tool calls and questions: a function as a tool call, and a tool call that a human approves."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from satchel.domain.json_text import admit_value, decode
+from satchel.domain.question import Approval
+from satchel.engine import ToolUse
+from satchel.errors import ToolCallFailed
+
+APPROVAL: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "decision": {"enum": ["approve", "deny", "edit"]},
+        "arguments": {"description": "What to call the tool with instead; needed to edit."},
+        "reason": {"type": "string"},
+    },
+    "required": ["decision"],
+    "additionalProperties": False,
+    "if": {"properties": {"decision": {"const": "edit"}}},
+    "then": {"required": ["arguments"]},
+    "else": {"properties": {"arguments": False}},
+}
+
+
+class OpensTool(Protocol):
+    def __call__(
+        self, tool: str, arguments: object = None, *, tool_call_id: str | None = None, step: str | None = None
+    ) -> AbstractAsyncContextManager[ToolUse]: ...
+
+
+class Asks(Protocol):
+    def __call__(
+        self, name: str, question: str, *, schema: dict[str, Any] | None = None, expires_in: float = ...
+    ) -> Awaitable[Any]: ...
+
+
+async def call_tool(
+    open_tool: OpensTool,
+    tool: str,
+    arguments: object,
+    function: Callable[[Any], Any],
+    *,
+    step: str | None,
+    tool_call_id: str | None,
+) -> Any:
+    """See satchel.engine.RunContext.call."""
+    failure: Exception | None = None
+    try:
+        async with open_tool(tool, arguments, tool_call_id=tool_call_id, step=step) as call:
+            if not call.is_replayed:
+                try:
+                    result = function(arguments)
+                    call.result = await result if inspect.isawaitable(result) else result
+                except Exception as raised:
+                    failure = raised
+                    raise
+    except Exception as raised:
+        if raised is not failure:
+            raise
+        raise ToolCallFailed(tool=tool, step=step, error=readable(raised)) from raised
+    if call.error is not None:
+        raise ToolCallFailed(tool=tool, step=step, error=call.error)
+    return call.result if call.is_replayed or step is None else as_kept(call.result)
+
+
+def as_kept(result: Any) -> Any:
+    """As every later attempt will be given it."""
+    return decode(admit_value(result, field="result"))
+
+
+async def approve(
+    ask: Asks, name: str, tool: str, arguments: object, *, question: str | None, expires_in: float
+) -> Approval:
+    """See satchel.engine.RunContext.approve."""
+    if question is None:
+        question = f"May {tool} be called with {admit_value(arguments, field='arguments').decode()}?"
+    answer = await ask(name, question, schema=APPROVAL, expires_in=expires_in)
+    return Approval(
+        decision=answer["decision"],
+        arguments=answer["arguments"] if answer["decision"] == "edit" else arguments,
+        reason=answer.get("reason", ""),
+    )
+
+
+def readable(error: BaseException) -> str:
+    """An exception as text that can be stored, at most 2,000 characters."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001  # an exception whose text raises is still an exception
+        said = "(its text cannot be read)"
+    text = f"{type(error).__name__}: {said}"[:2000].encode("utf-8", "replace").decode()
+    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)

@@ -1,0 +1,79 @@
+"""JSON Schemas of questions, where the library is missing, or the schema is a strange one."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import Any
+
+import pytest
+
+from satchel import Attempt, ExtraMissing, InvalidInput, Principal, RunManager, SessionManager
+from satchel.commit import OpenStore
+from satchel.schemas import check_schema, refusal
+from satchel.stores.memory import MemoryStore
+
+
+async def test_without_the_library_a_schema_is_refused_and_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with OpenStore(MemoryStore()) as store:
+        agent = Principal.agent("shop", tenant_id="acme", acting_for="ada")
+        sessions, runs = SessionManager(store, agent), RunManager(store, agent)
+        sid = (await sessions.create_session()).session_id
+        run = await runs.add_run(sid, start=True)
+        attempt = Attempt(run.run_id, run.attempt)
+        with monkeypatch.context() as without:
+            for name in [name for name in sys.modules if name.split(".")[0] in ("jsonschema", "referencing")]:
+                without.delitem(sys.modules, name)
+            without.setitem(sys.modules, "jsonschema", None)
+            with pytest.raises(ExtraMissing, match=r"pip install 'satchel\[questions\]'") as met:
+                await runs.ask_question(sid, attempt, "size", "?", schema={"type": "integer"})
+            assert (met.value.extra, met.value.code) == ("questions", "extra_missing")
+        await runs.ask_question(sid, attempt, "size", "?", schema={"type": "integer"})
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, "jsonschema", None)
+            with pytest.raises(ExtraMissing):
+                await runs.answer_run(sid, run.run_id, 5)
+        assert (await runs.answer_run(sid, run.run_id, 5)).status == "READY"
+
+
+def test_nothing_that_a_schema_names_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_network(*_: Any, **__: Any) -> None:
+        raise AssertionError("somebody went out")
+
+    monkeypatch.setattr(socket, "create_connection", no_network)
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    for reference in ("https://example.com/a.json", "//example.com/a", "other.json", "file:///etc/passwd"):
+        for schema in ({"$ref": reference}, {"properties": {"x": {"$dynamicRef": reference}}}):
+            with pytest.raises(InvalidInput, match="nothing is fetched"):
+                check_schema(schema, field="schema")
+        # Also if one was stored in another way.
+        assert isinstance(refusal({"$ref": reference}, 1, field="answer"), InvalidInput)
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits", "does_not"),
+    [
+        ({"$ref": "#/$defs/size", "$defs": {"size": {"type": "integer"}}}, 1, "1"),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "string"}]}, ["a", 1], [1]),
+        (
+            {"$defs": {"list": {"type": ["null", "array"], "items": {"$ref": "#/$defs/list"}}}, "$ref": "#/$defs/list"},
+            [[]],
+            [1],
+        ),
+        ({"pattern": "^修"}, "修复", "x"),
+        ({}, None, ...),
+        ({"not": {}}, ..., None),
+    ],
+)
+def test_a_schema_decides(schema: dict[str, Any], fits: Any, does_not: Any) -> None:
+    check_schema(schema, field="schema")
+    if fits is not ...:
+        assert refusal(schema, fits, field="answer") is None
+    if does_not is not ...:
+        assert isinstance(refusal(schema, does_not, field="answer"), InvalidInput)
+
+
+def test_a_refusal_is_short_whatever_the_answer_is() -> None:
+    wrong = refusal({"type": "integer"}, "x" * 60_000, field="answer")
+    assert wrong is not None
+    assert len(str(wrong)) < 600
