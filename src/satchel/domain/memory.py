@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from satchel.domain.frozen import Items, Members, refusal
-from satchel.domain.json_text import admit, decode, kind_of
+from satchel.domain.json_text import admit, check_kept_numbers, decode, kind_of
 from satchel.domain.limits import Limits
 from satchel.errors import InvalidInput, LimitExceeded
 
@@ -79,7 +79,8 @@ def admit_memory(memory: object, *, limits: Limits) -> WorkingMemory:
     """A whole memory as a caller gives it: a WorkingMemory, or a mapping in which absent fields are empty."""
     if isinstance(memory, WorkingMemory):
         memory = memory.to_dict()
-    _, data = admit(memory, field="working_memory", limits=limits)
+    body, data = admit(memory, field="working_memory", limits=limits)
+    check_kept_numbers(body, field="working_memory")
     if not isinstance(data, Mapping):
         raise InvalidInput(f"must be an object, not {kind_of(data)}", field="working_memory")
     return WorkingMemory(**{name: _value(name, value, f"/{name}") for name, value in _known(data, "").items()})
@@ -128,6 +129,7 @@ def admit_patch(patch: object, *, limits: Limits) -> MemoryPatch:
         raise LimitExceeded(
             field="patch", size=len(body), limit=2 * limits.working_memory, setting="twice limits.working_memory"
         )
+    check_kept_numbers(body, field="patch")
     if not isinstance(data, Mapping):
         raise InvalidInput(f"must be an object, not {kind_of(data)}", field="patch")
     for verb in data:

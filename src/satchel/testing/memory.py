@@ -151,6 +151,28 @@ class MemorySuite(StoreSuite):
         read.notes["deep"]["list"].clear()
         assert (await agent.get_working_memory(sid)).notes == {"deep": {"list": [1, 2.5, None, "NUL \0 😀"]}}
 
+    async def test_a_number_in_the_notes_stays_that_number_or_is_refused(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent = stage.sessions(ADAS_AGENT)
+        kept = b'{"set": {"notes": {"a": 0.1, "b": 1.50, "c": -2.5e-3, "d": 0.30000000000000004, "e": 12345678901234567890}}}'
+        await agent.update_working_memory(sid, kept, expected_version=0)  # type: ignore[arg-type]  # JSON text, as HTTP has it
+        assert (await agent.get_working_memory(sid)).notes == {
+            "a": 0.1,
+            "b": 1.5,
+            "c": -0.0025,
+            "d": 0.30000000000000004,
+            "e": 12345678901234567890,
+        }
+        for number in (b"0.1234567890123456789", b"9007199254740993.0", b"1e-400"):
+            for field, write in (
+                ("patch", agent.update_working_memory),
+                ("working_memory", agent.replace_working_memory),
+            ):
+                text = b'{"notes": {"x": [' + number + b"]}}"
+                given = b'{"set": ' + text + b"}" if field == "patch" else text
+                async with refused(stage, sid, InvalidInput, field=field):
+                    await write(sid, given, expected_version=1)  # type: ignore[arg-type]  # the same
+
     async def test_a_whole_memory_written_back_as_read_is_no_change(self, stage: Stage) -> None:
         sid = await stage.session()
         agent = stage.sessions(ADAS_AGENT)
