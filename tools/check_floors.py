@@ -19,6 +19,7 @@ FLOORS: tuple[tuple[str, frozenset[str]], ...] = (
                 "access",
                 "calling",
                 "children",
+                "failing",
                 "listing",
                 "questions",
                 "runs",

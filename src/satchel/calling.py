@@ -11,6 +11,7 @@ from satchel.domain.json_text import admit_value, decode
 from satchel.domain.question import Approval
 from satchel.engine import ToolUse
 from satchel.errors import ToolCallFailed
+from satchel.failing import readable
 
 APPROVAL: dict[str, Any] = {
     "type": "object",
@@ -85,13 +86,3 @@ async def approve(
         arguments=answer["arguments"] if answer["decision"] == "edit" else arguments,
         reason=answer.get("reason", ""),
     )
-
-
-def readable(error: BaseException) -> str:
-    """An exception as text that can be stored, at most 2,000 characters."""
-    try:
-        said = str(error)
-    except Exception:  # noqa: BLE001  # an exception whose text raises is still an exception
-        said = "(its text cannot be read)"
-    text = f"{type(error).__name__}: {said}"[:2000].encode("utf-8", "replace").decode()
-    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from satchel.calling import readable
 from satchel.errors import Conflict, IllegalTransition, NotFound, RunFenced, SessionNotActive, StoreError
+from satchel.failing import failure_of
 
 if TYPE_CHECKING:
     from satchel.runs import RunManager
@@ -44,7 +44,8 @@ async def child_of(
         raise
     except Exception as error:
         with contextlib.suppress(Conflict, NotFound, StoreError):
-            await runs.fail_run(ctx.session_id, ctx.attempt, code="agent_error", message=readable(error))
+            failure = failure_of(error)
+            await runs.fail_run(ctx.session_id, ctx.attempt, code=failure.code, message=failure.message)
         raise
     else:
         with contextlib.suppress(SessionNotActive):  # closed in the block: that ended the run already

@@ -120,6 +120,19 @@ class RunContext(Protocol):
 
     async def context(self, *, max_tokens: int = 8000) -> ModelContext: ...
 
+    async def messages(
+        self,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        run_id: str | None = None,
+        order: Literal["asc", "desc"] = "asc",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Message]:
+        """The session's messages, or those of one run. See SessionManager.messages."""
+        ...
+
     async def tool_history(
         self,
         *,

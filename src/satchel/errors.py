@@ -35,6 +35,7 @@
     │   ├── ToolCallOpen             a call of that label, or of the run, is still open
     │   ├── StepOpen                 a call of that step is still open
     │   └── ToolCallEnded            the call has ended already, with another outcome
+    ├── RunFailed                    raised by an agent, to fail its run with a code of its own
     └── StoreError                   the store, not the request
         ├── StoreBusy                too much contention; nothing was stored
         ├── StoreUnavailable         the store is away; nothing was stored
@@ -392,6 +393,17 @@ class ToolCallEnded(Conflict):
         self.seq = seq
         self.status = status
         super().__init__(f"tool call {seq} has ended already: {status}")
+
+
+class RunFailed(SatchelError):
+    """Raised by an agent: its run ends as FAILED with ``error_code`` and the sentence, and nobody's traceback is logged."""
+
+    code = "run_failed"
+
+    def __init__(self, error_code: str, message: str) -> None:
+        self.error_code = error_code
+        self.message = message
+        super().__init__(message)
 
 
 class StoreError(SatchelError):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from satchel.calling import approve, call_tool, readable
+from satchel.calling import approve, call_tool
 from satchel.children import child_of
 from satchel.context import Context
 from satchel.domain.memory import WorkingMemory
@@ -30,6 +30,7 @@ from satchel.errors import (
     SessionNotActive,
     StoreError,
 )
+from satchel.failing import failure_of, readable
 from satchel.questions import EXPIRES_IN, Asked
 from satchel.runs import LEASE, RunManager, checked_text
 from satchel.streaming import StreamedAnswer, streaming
@@ -147,6 +148,20 @@ class RunInProgress:
         if self._has_layer or self._parent is not None or self._had_children:
             return await self._sessions.context(self.session_id, max_tokens=max_tokens, run_id=self._run.run_id)
         return await self._sessions.context(self.session_id, max_tokens=max_tokens, run_number=self._run.number)
+
+    async def messages(
+        self,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        run_id: str | None = None,
+        order: Literal["asc", "desc"] = "asc",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Message]:
+        return await self._sessions.messages(
+            self.session_id, after=after, before=before, run_id=run_id, order=order, limit=limit, cursor=cursor
+        )
 
     async def tool_history(
         self,
@@ -416,7 +431,8 @@ async def _end_quietly(
         elif cancelled or error is None:
             await asyncio.shield(runs.end_cancelled_run(ctx.session_id, ctx.attempt))
         else:
-            await runs.fail_run(ctx.session_id, ctx.attempt, code="agent_error", message=readable(error))
+            failure = failure_of(error)
+            await runs.fail_run(ctx.session_id, ctx.attempt, code=failure.code, message=failure.message)
 
 
 async def _withdraw_question(runs: RunManager, ctx: RunInProgress) -> None:

@@ -152,9 +152,9 @@ class Terminal:
     def shown(self) -> str:
         return self._shown.decode(errors="replace")
 
-    def wait_for(self, text: str, *, seconds: float = 20) -> None:
+    def wait_for(self, text: str, *, times: int = 1, seconds: float = 20) -> None:
         deadline = time.monotonic() + seconds
-        while text not in self.shown:
+        while self.shown.count(text) < times:
             assert time.monotonic() < deadline, f"{text!r} did not come; shown: {self.shown!r}"
             time.sleep(0.02)
 

@@ -8,6 +8,7 @@ import signal
 import time
 
 from satchel import RunContext
+from satchel.engines import ChatEngine, ChatTool
 
 
 def note(what: str, ctx: RunContext) -> None:
@@ -89,6 +90,22 @@ class Shop:
 
     async def run(self, ctx: RunContext) -> None:
         note("start", ctx)
+
+
+def shopkeeper() -> ChatEngine:
+    """A chat engine, its model where OPENAI_BASE_URL says, with two tools that take a moment."""
+
+    async def first(ctx: RunContext) -> str:
+        note("first", ctx)
+        await asyncio.sleep(0.2)
+        return "one"
+
+    async def second(ctx: RunContext) -> str:
+        note("second", ctx)
+        await asyncio.sleep(0.2 if ctx.attempt.attempt > 1 else 60)
+        return "two"
+
+    return ChatEngine("m-1", tools=[first, ChatTool(second, repeatable=True)])
 
 
 async def speak(ctx: RunContext) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,19 +58,24 @@ class Workers:
         self.started: list[WorkerProcess] = []
 
     async def start(
-        self, *agents: str, is_awaited: bool = True, wall_clock: str | None = None, **flags: float
+        self,
+        *agents: str,
+        is_awaited: bool = True,
+        wall_clock: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        **flags: float,
     ) -> WorkerProcess:
-        """``agents``: names of the module ``agents`` beside this file. ``wall_clock``: how far it lies, ``+1h``, where
+        """``agents``: names of the module ``agents`` beside this file, or of another as the flag has it. ``wall_clock``: how far it lies, ``+1h``, where
         libfaketime is installed."""
         said = self._folder / f"worker-{len(self.started)}"
-        arguments = [part for agent in agents for part in ("--agent", f"agents:{agent}")]
+        arguments = [part for agent in agents for part in ("--agent", agent if ":" in agent else f"agents:{agent}")]
         arguments += [part for flag, value in flags.items() for part in (f"--{flag}", str(value))]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SATCHEL_")}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("SATCHEL_")}
         with said.open("wb") as errors:
             process = subprocess.Popen(  # noqa: ASYNC220  # it must be killed also where no loop runs any more
                 [sys.executable, "-m", "satchel", "worker", "--store", self.url, *arguments],
                 cwd=HERE,
-                env={**environment, **lying(wall_clock), "EFFECTS": str(self._effects)},
+                env={**inherited, **lying(wall_clock), "EFFECTS": str(self._effects), **(environment or {})},
                 stderr=errors,
             )
         worker = WorkerProcess(process, said)

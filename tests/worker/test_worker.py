@@ -13,13 +13,13 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from satchel import InvalidInput, OpenStore, Principal, RunContext, RunFenced, Worker
+from satchel import InvalidInput, OpenStore, Principal, RunContext, RunError, RunFailed, RunFenced, Worker
 from satchel.domain.ids import SessionRef
 from satchel.errors import StoreCorrupt
 from satchel.store import Snapshot
 from satchel.testing.wrappers import StoreWrapper, UnknownStore
 from satchel.worker.carried import CarriedContext
-from tests.worker.stage import Stage, until, working
+from tests.worker.stage import TENANT, Stage, until, working
 
 
 async def greet(ctx: RunContext) -> None:
@@ -262,6 +262,35 @@ async def test_an_agent_that_raises_fails_its_run_with_a_sentence_and_the_log_ha
     assert b"Traceback" not in b"".join(event.body for event in await stage.log(run.session_id))
     logged = [record for record in caplog.records if record.levelno == logging.ERROR and record.exc_info]
     assert any(run.run_id in record.getMessage() for record in logged)
+
+
+async def test_an_agent_may_fail_its_run_with_a_code_of_its_own(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(ctx: RunContext) -> None:
+        raise RunFailed("out_of_stock", "no lamps\x00 left")
+
+    async with working(stage.store, {"shop": fail}):
+        run = await stage.ended(await stage.added("shop"))
+    assert run.error == RunError(code="out_of_stock", message="no lamps\ufffd left")
+    assert "Traceback" not in caplog.text
+    own = Stage(stage.store, Principal.agent("shop", tenant_id=TENANT, acting_for="ada"))
+    sid = await own.session()
+    with pytest.raises(RunFailed):
+        async with own.sessions.run(sid) as ctx, ctx.child("look") as child:
+            await fail(child)
+    ended = (await own.runs.list_runs(sid)).items
+    assert [one.error and one.error.code for one in ended] == ["out_of_stock", "out_of_stock"]
+
+
+async def test_a_worker_for_one_session_takes_no_other_runs(stage: Stage) -> None:
+    async def quick(ctx: RunContext) -> None: ...
+
+    mine = await stage.sessions.create_session()
+    others = await stage.added("quick")
+    async with working(stage.store, {"other": quick, "quick": quick}, session=mine):
+        runs = [await stage.added("quick", mine.session_id) for _ in range(3)]
+        for run in runs:
+            assert (await stage.ended(run)).status == "COMPLETED"
+    assert (await stage.now(others)).status == "READY"
 
 
 @pytest.mark.parametrize("how", ["exit", "interrupt", "cancel itself"])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from cyclopts import App
 
 from satchel.cli import exporting, flags, importing, lifecycle, tailing, viewing, working
+from satchel.cli.chat.command import chat
 from satchel.cli.exit_codes import explained
 
 ABOUT = """Sessions of AI agents: conversation, working memory, tool history and runs, in a store that survives.
@@ -62,6 +63,14 @@ def make_app() -> App:
     )
     app.command(sessions)
     _add(app, "demo", play_demo)
+    _add(
+        app,
+        "chat",
+        chat,
+        "satchel chat --model gpt-5-mini",
+        "satchel chat --continue",
+        "echo 你好 | satchel chat --json | jq -r .message.content",
+    )
     _add(
         app,
         "tail",

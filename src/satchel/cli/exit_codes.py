@@ -10,6 +10,7 @@ from satchel.cli.failures import (
     FlagRefused,
     LineRefused,
     NotConfirmed,
+    NothingToContinue,
     StoreMissing,
     StoreNotShared,
 )
@@ -34,6 +35,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 3
     REFUSED = 4
     STORE = 5
+    NOT_ANSWERED = 6
     INTERRUPTED = 130
     READER_LEFT = 141  # as if SIGPIPE had ended it
 
@@ -45,6 +47,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.NOT_FOUND: "no such session or run, or it is somebody else's",
     ExitCode.REFUSED: "refused: closed, expired, deleted, another version, not confirmed",
     ExitCode.STORE: "the store is missing, away, busy or damaged; outcome unknown",
+    ExitCode.NOT_ANSWERED: "the agent's run failed, was cancelled, or waits for an answer",
     ExitCode.INTERRUPTED: "ended by Ctrl-C (a tail that it ends is done: 0)",
     ExitCode.READER_LEFT: "whoever read the output stopped reading",
 }
@@ -65,7 +68,7 @@ _BY_SITUATION: tuple[tuple[ExitCode, tuple[type[Exception], ...]], ...] = (
             ExtraMissing,
         ),
     ),
-    (ExitCode.NOT_FOUND, (NotFound,)),
+    (ExitCode.NOT_FOUND, (NotFound, NothingToContinue)),
     (ExitCode.REFUSED, (Conflict, NotAllowed, NotConfirmed, ToolCallFailed)),
     (ExitCode.STORE, (StoreError, StoreMissing)),
 )

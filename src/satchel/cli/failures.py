@@ -72,5 +72,12 @@ class NotConfirmed(Failure):
         super().__init__(f"{session_id} was not deleted")
 
 
+class NothingToContinue(Failure):
+    code = "nothing_to_continue"
+
+    def __init__(self) -> None:
+        super().__init__("there is no session to continue; leave --continue out to begin one")
+
+
 def code_of(error: SatchelError) -> str:
     return error.cause.code if isinstance(error, LineRefused) else error.code

@@ -242,3 +242,25 @@ Grace = Annotated[
     ),
 ]
 Keep = Annotated[bool, flag("--keep", about="Leave the demo's files there.")]
+ChatStore = Annotated[
+    str | None,
+    flag(
+        "--store",
+        about="The store, for example sqlite:///agent.db; made if missing. Left out: a file of your own, satchel/chat.db in"
+        " XDG_DATA_HOME (~/.local/share). memory: forgets.",
+        group=WHERE,
+        metavar="URL",
+    ),
+]
+ChatTenant = Annotated[str, flag("--tenant", about="The organisation.", group=WHERE, metavar="T", show_default=True)]
+ChatUser = Annotated[str, flag("--user", about="Who talks.", group=WHERE, metavar="U", show_default=True)]
+ChatAgent = Annotated[
+    str | None,
+    flag("--agent", about="An agent of your own, [NAME=]MODULE:OBJECT, as `satchel worker` takes it.", metavar="AGENT"),
+]
+Model = Annotated[str | None, flag("--model", about="Without --agent: the model that answers.", metavar="NAME")]
+Instructions = Annotated[
+    str, flag("--instructions", about="With --model: the system prompt, which is not stored.", metavar="TEXT")
+]
+Continue = Annotated[bool, flag("--continue", "-c", about="Go on with the session that changed last.")]
+ChatSession = Annotated[str | None, flag("--session", about="Go on with this session.", metavar="SESSION_ID")]

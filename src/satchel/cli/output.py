@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from satchel.cli.visible import one_line, safe_json
+from satchel.cli.visible import lines_kept, one_line, safe_json
 
 if TYPE_CHECKING:
     from satchel.cli.consoles import PlainConsole
@@ -32,6 +32,14 @@ def write_bytes(data: bytes) -> None:
         data = safe_json(data)
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
+
+
+def write_text(text: str) -> None:
+    """Text and a line's end to stdout; on a terminal unsafe characters are escaped."""
+    if is_terminal(sys.stdout):
+        text = lines_kept(text)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode() + b"\n")
 
 
 def write_json(document: object) -> None:

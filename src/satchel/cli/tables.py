@@ -89,7 +89,7 @@ def print_session(console: Console, session: Session, messages: Sequence[Message
     _print_facts(console, session)
     if session.working_memory is not None and not session.working_memory.is_empty:
         _heading(console, "Working memory", f"version {session.working_memory.version}")
-        _print_memory(console, session.working_memory)
+        print_memory(console, session.working_memory)
     if session.runs:
         _heading(console, "Runs", _shown(len(session.runs), session.run_count))
         _print_runs(console, session.runs)
@@ -101,7 +101,7 @@ def print_session(console: Console, session: Session, messages: Sequence[Message
         for number, message in enumerate(messages):
             if number:
                 console.print()
-            _print_message(console, message)
+            print_message(console, message)
 
 
 def _shown(shown: int, total: int) -> str:
@@ -158,7 +158,7 @@ def _facts(session: Session) -> list[tuple[str, str]]:
     ]
 
 
-def _print_memory(console: Console, memory: WorkingMemory) -> None:
+def print_memory(console: Console, memory: WorkingMemory) -> None:
     table = _grid(header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -221,7 +221,7 @@ def _print_calls(console: Console, calls: Iterable[ToolCall]) -> None:
     console.print(table)
 
 
-def _print_message(console: Console, message: Message) -> None:
+def print_message(console: Console, message: Message) -> None:
     facts = [f"{message.seq}", sentences.moment(message.created_at)]
     if message.run_id:
         facts.append(message.run_id)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from satchel.calling import as_kept, readable
+from satchel.calling import as_kept
 from satchel.engine import ToolUse
 from satchel.errors import ToolCallFailed
+from satchel.failing import readable
 
 
 class HasTools(Protocol):

@@ -70,6 +70,21 @@ class RunContext:
     def context(self, *, max_tokens: int = 8000) -> Context:
         return self._loop.call(self._async.context(max_tokens=max_tokens))
 
+    def messages(
+        self,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        run_id: str | None = None,
+        order: Literal["asc", "desc"] = "asc",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Message]:
+        """The session's messages, or those of one run. See SessionManager.messages."""
+        return self._loop.call(
+            self._async.messages(after=after, before=before, run_id=run_id, order=order, limit=limit, cursor=cursor)
+        )
+
     def tool_history(
         self,
         *,

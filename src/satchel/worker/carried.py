@@ -96,6 +96,22 @@ class CarriedContext:
     async def context(self, *, max_tokens: int = 8000) -> Context:
         return await self._read(lambda: self._running.context(max_tokens=max_tokens))
 
+    async def messages(
+        self,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        run_id: str | None = None,
+        order: Literal["asc", "desc"] = "asc",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Message]:
+        return await self._read(
+            lambda: self._running.messages(
+                after=after, before=before, run_id=run_id, order=order, limit=limit, cursor=cursor
+            )
+        )
+
     async def tool_history(
         self,
         *,

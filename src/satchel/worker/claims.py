@@ -34,15 +34,18 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 class ReadyRuns:
     """The sessions with a run for one of ``agents``, in turn: each look goes on behind the last one's, and begins with
-    another agent, so that nothing is passed over for ever."""
+    another agent, so that nothing is passed over for ever. ``only``: no other session is looked at."""
 
-    def __init__(self, store: Store, agents: Iterable[str]) -> None:
+    def __init__(self, store: Store, agents: Iterable[str], *, only: SessionRef | None = None) -> None:
+        self._only = only
         self._store = store
         self._agents = deque(agents)
         self._after: dict[str, SessionRef | None] = dict.fromkeys(self._agents)
 
     async def find(self, most: int, *, without: Collection[SessionRef]) -> list[tuple[SessionRef, str]]:
         """At most ``most``; none of ``without``. Raises StoreError."""
+        if self._only is not None:
+            return [] if self._only in without else await self._find_only(self._only)
         found: list[tuple[SessionRef, str]] = []
         self._agents.rotate(-1)
         for agent in self._agents:
@@ -54,6 +57,11 @@ class ReadyRuns:
             if len(found) == most:
                 break
         return found
+
+    async def _find_only(self, ref: SessionRef) -> list[tuple[SessionRef, str]]:
+        snapshot = await self._store.snapshot(ref, working_memory=False, metadata=False)
+        record = snapshot.record
+        return [(ref, agent) for agent in self._agents if record is not None and record.ready_agent == agent]
 
     async def _look(self, agent: str) -> list[SessionRef]:
         after = self._after[agent]

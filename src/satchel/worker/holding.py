@@ -6,12 +6,12 @@ import asyncio
 import logging
 from typing import Any, Literal
 
-from satchel.calling import readable
 from satchel.commit import OpenStore
 from satchel.domain.decisions.decision import holds, waits
 from satchel.domain.principal import Principal
 from satchel.domain.run import Run
-from satchel.errors import IllegalTransition, NotFound, RunFenced, SessionNotActive, StoreError
+from satchel.errors import IllegalTransition, NotFound, RunFailed, RunFenced, SessionNotActive, StoreError
+from satchel.failing import failure_of
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
 from satchel.worker.carried import CarriedContext
@@ -160,8 +160,12 @@ class Holding:
                 await self._runs.hand_back_run(sid, attempt)
             else:
                 assert raised is not None
-                await self._runs.fail_run(sid, attempt, code="agent_error", message=readable(raised))
-                _log.error("agent %s failed run %s", self._agent, attempt.run_id, exc_info=raised)
+                failure = failure_of(raised)
+                await self._runs.fail_run(sid, attempt, code=failure.code, message=failure.message)
+                if isinstance(raised, RunFailed):  # it said all there is to say
+                    _log.warning("agent %s failed run %s: %s", self._agent, attempt.run_id, failure)
+                else:
+                    _log.error("agent %s failed run %s", self._agent, attempt.run_id, exc_info=raised)
         except (RunFenced, IllegalTransition, SessionNotActive, NotFound):
             _log.info("run %s was ended by somebody else", attempt.run_id)
         except StoreError as away:  # its lease will pass, and any worker finds it

@@ -78,6 +78,7 @@ class AgentThread:
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix=f"{name}-helper"))
         self._retired = False
+        self._stopped = False
         self.is_busy = False
         # A daemon: code that never returns must not keep the process.
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
@@ -108,7 +109,9 @@ class AgentThread:
         self.call(self.stop_if_retired)
 
     def stop_if_retired(self) -> None:
-        if self._retired and not self.is_busy:
+        """On its own thread. Once: a second stop would end the loop in the middle of its last tasks."""
+        if self._retired and not self.is_busy and not self._stopped:
+            self._stopped = True
             self._loop.stop()
 
     async def join(self, timeout: float) -> bool:

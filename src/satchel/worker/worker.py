@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from satchel.commit import OpenStore
 from satchel.domain.ids import SessionRef
+from satchel.domain.session import Session
 from satchel.errors import InvalidInput, SatchelError, SchemaMismatch, StoreError, StoreMisused
 from satchel.runs import LEASE, checked_lease
 from satchel.sweeper import Sweeper, SweepReport
@@ -35,7 +36,7 @@ class Worker:
 
     Takes READY runs that have their session's turn, of any session and tenant, ``concurrency`` at once, each under a lease
     of ``lease`` seconds. ``grace``: seconds that an agent has to return after its run was cancelled or lost, and that
-    running runs have to finish after ``stop``. Any number of workers may share a store. The store stays its opener's.
+    running runs have to finish after ``stop``. With ``session`` it takes the runs of that session alone. Any number of workers may share a store. The store stays its opener's.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Worker:
         concurrency: int = CONCURRENCY,
         lease: float = LEASE,
         grace: float = GRACE,
+        session: Session | None = None,
     ) -> None:
         if type(concurrency) is not int or not 1 <= concurrency <= 1000:
             raise InvalidInput("must be a whole number from 1 to 1000", field="concurrency")
@@ -57,7 +59,8 @@ class Worker:
         self._concurrency = concurrency
         self._lease = float(lease)
         self._grace = float(grace)
-        self._ready = ReadyRuns(store.store, self._agents)
+        only = None if session is None else SessionRef(session.tenant_id, session.session_id)
+        self._ready = ReadyRuns(store.store, self._agents, only=only)
         self._threads = AgentThreads(self._agents)
         self._slots: dict[asyncio.Task[None], SessionRef] = {}
         self._holdings: set[Holding] = set()

@@ -1,0 +1,1 @@
+"""``satchel chat``: a person talks to an agent in the terminal."""

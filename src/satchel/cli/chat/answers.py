@@ -1,0 +1,103 @@
+"""What a person types as the answer to a question, by the question's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+YES = frozenset({"y", "yes", "true", "1", "是", "好", "可以", "同意"})
+NO = frozenset({"n", "no", "false", "0", "否", "不", "不行", "拒绝"})
+DECISIONS = frozenset({"approve", "deny", "edit"})
+
+
+def is_approval(schema: Any) -> bool:
+    """Whether it is decided about a tool call."""
+    decision = _member(_member(schema, "properties"), "decision")
+    choices = _member(decision, "enum")
+    return isinstance(choices, list) and DECISIONS.issuperset(choices)
+
+
+def hint(schema: Any) -> str:
+    """What may be typed; empty where any text will do."""
+    if is_approval(schema):
+        return "y: yes   n [REASON]: no   e JSON: with other arguments"
+    choices = _choices(schema)
+    if choices:
+        return "   ".join(f"{number}: {_shown(choice)}" for number, choice in enumerate(choices, start=1))
+    match _member(schema, "type"):
+        case "boolean":
+            return "y or n"
+        case "string" | None:
+            return "" if schema is None or _member(schema, "type") else "JSON"
+        case "integer" | "number":
+            return "a number"
+        case _:
+            return "JSON"
+
+
+def read_answer(text: str, schema: Any) -> Any:
+    """The JSON value that is meant. Raises ValueError with what may be typed; whether it fits the schema in all else is
+    said by the store."""
+    text = text.strip()
+    if is_approval(schema):
+        return _read_decision(text)
+    choices = _choices(schema)
+    if choices:
+        return _read_choice(text, choices)
+    kind = _member(schema, "type")
+    if schema is None or kind == "string":
+        return text
+    if kind == "boolean":
+        return _read_boolean(text)
+    return _read_json(text, hint(schema))
+
+
+def _read_decision(text: str) -> dict[str, Any]:
+    word, _, rest = text.partition(" ")
+    rest = rest.strip()
+    if word.lower() in YES and not rest:
+        return {"decision": "approve"}
+    if word.lower() in NO:
+        return {"decision": "deny", "reason": rest} if rest else {"decision": "deny"}
+    if word.lower() in ("e", "edit") and rest:
+        return {"decision": "edit", "arguments": _read_json(rest, 'e {"name": "value"}')}
+    raise ValueError("y, n, n REASON, or e and the arguments as JSON")
+
+
+def _read_choice(text: str, choices: list[Any]) -> Any:
+    for choice in choices:
+        if text == _shown(choice):
+            return choice
+    if text.isdecimal() and 1 <= int(text) <= len(choices):
+        return choices[int(text) - 1]
+    raise ValueError(f"a number from 1 to {len(choices)}, or one of them as it stands")
+
+
+def _read_boolean(text: str) -> bool:
+    if text.lower() in YES:
+        return True
+    if text.lower() in NO:
+        return False
+    raise ValueError("y or n")
+
+
+def _read_json(text: str, wanted: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        raise ValueError(wanted) from None
+
+
+def _choices(schema: Any) -> list[Any]:
+    choices = _member(schema, "enum")
+    return choices if isinstance(choices, list) else []
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
+def _shown(choice: Any) -> str:
+    return choice if isinstance(choice, str) else msgspec.json.encode(choice).decode()

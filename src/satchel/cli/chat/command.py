@@ -1,0 +1,93 @@
+"""``satchel chat``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+import satchel
+from satchel.cli import flags, output
+from satchel.cli.chat.keyboard import heed_hangups
+from satchel.cli.chat.partner import partner
+from satchel.cli.chat.pipe import answer_once
+from satchel.cli.chat.room import Room
+from satchel.cli.chat.talk import Talk
+from satchel.cli.exit_codes import ExitCode
+from satchel.cli.failures import FlagRefused, StoreMissing
+from satchel.domain.principal import LOCAL
+from satchel.sync.background import BackgroundLoop
+from satchel.worker import is_code_left
+
+
+def chat(
+    *,
+    store: flags.ChatStore = None,
+    tenant: flags.ChatTenant = LOCAL,
+    user: flags.ChatUser = LOCAL,
+    agent: flags.ChatAgent = None,
+    model: flags.Model = None,
+    instructions: flags.Instructions = "",
+    continue_: flags.Continue = False,
+    session: flags.ChatSession = None,
+    json: flags.Json = False,
+) -> int:
+    """Talk to an agent: one of your own, a model, or the demo's.
+
+    Text appears while the agent speaks; what it asks you, you answer. Ctrl-C stops it and keeps the turn. A session is begun
+    with your first message and stays in the store: --continue comes back to the newest, --session to any.
+
+    --model is asked at OPENAI_BASE_URL (left out: OpenAI's own) with the key in OPENAI_API_KEY, and needs the extra openai.
+    The agent runs in a worker of this process, for this session alone.
+
+    Where stdin or stdout is no terminal, all of stdin is one message (or the answer to what the session's run asks), and its
+    answer is printed; with --json one line, `{"session_id", "run", "message"}`. The exit code is 6 if there is none.
+    """
+    if continue_ and session is not None:
+        raise FlagRefused("--continue is the newest session: leave --session out")
+    for name, identity in (("--tenant", tenant), ("--user", user)):
+        if identity == "":
+            raise FlagRefused(f"{name} is empty, and an empty text is not an identity")
+    logging.getLogger("satchel").addHandler(logging.NullHandler())  # what a person must know stands in the run
+    heed_hangups()
+    is_resumed = continue_ or session is not None
+    url = _own_store(create=not is_resumed) if store is None else store
+    loop = BackgroundLoop()
+    with partner(agent=agent, model=model, instructions=instructions) as other:
+        opened = satchel.open(url)
+        loop.call(opened.open())
+        room = Room(opened, other, tenant=tenant, user=user)
+        at_once = True
+        try:
+            if is_resumed:
+                loop.call(room.resume(session))
+            if json or not (output.is_terminal(sys.stdin) and output.is_terminal(sys.stdout)):
+                code = answer_once(loop, room, json=json)
+            else:
+                code = Talk(loop, room).hold(other.about)
+            at_once = False
+        finally:
+            loop.call(room.leave(at_once=at_once))
+            loop.call(opened.close())
+    _leave_stuck_threads(code)
+    return code
+
+
+def _own_store(*, create: bool) -> str:
+    """Where conversations are kept that no other store was named for."""
+    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    path = Path(home) / "satchel" / "chat.db"
+    if create:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    elif not path.exists():
+        raise StoreMissing(str(path))
+    return f"sqlite:///{path}"
+
+
+def _leave_stuck_threads(code: ExitCode) -> None:
+    """A tool that never returns would keep Python from ending."""
+    if is_code_left():
+        output.flush()
+        sys.stderr.flush()
+        os._exit(code)
