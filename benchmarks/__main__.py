@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from benchmarks.appends import appends, file_size
+from benchmarks.cycles import cycles
 from benchmarks.figures import Figure
+from benchmarks.followers import thousand
 from benchmarks.processes import import_memory, import_time, lone_writer
 from benchmarks.reads import lists, long_sessions
 from benchmarks.streams import delays
@@ -51,6 +53,12 @@ def groups(*, quick: bool) -> dict[str, Group]:
     async def picked_up() -> list[Figure]:
         return await pickup(runs=100 if quick else 300)
 
+    async def cycled() -> list[Figure]:
+        return [await cycles(each=5 if quick else 20, rounds=rounds, reach=0.3)]
+
+    async def followed_by_many() -> list[Figure]:
+        return await thousand(seconds=4 if quick else 10)
+
     async def followed() -> list[Figure]:
         return await delays(count=50 if quick else 150)
 
@@ -68,6 +76,8 @@ def groups(*, quick: bool) -> dict[str, Group]:
         "bytes": size,
         "list.100k": listed,
         "run.pickup": picked_up,
+        "run.cycle": cycled,
+        "follow.1000": followed_by_many,
         "follow": followed,
         "context.tokens": counted,
         "processes": processes,

@@ -101,6 +101,7 @@ MUTANTS = (
                 new="self.base = None if state.record is None else state.record.version",
             ),
         ),
+        tests=("tests/conformance/test_interleavings.py",),
     ),
     one(
         "the answer comes before the commit",

@@ -19,6 +19,7 @@ from satchel.testing.lifecycle import LifecycleSuite
 from satchel.testing.memory import MemorySuite
 from satchel.testing.messages import MessageSuite
 from satchel.testing.questions import QuestionSuite
+from satchel.testing.races import RaceSuite
 from satchel.testing.runs import RunSuite
 from satchel.testing.steps import StepSuite
 from satchel.testing.store_reading import StoreReadingSuite
@@ -39,6 +40,7 @@ WHERE_WRITERS_MEET = (
     LeaseSuite,
     MemorySuite,
     MessageSuite,
+    RaceSuite,
     QuestionSuite,
     RunSuite,
     StreamSuite,

@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,12 +27,13 @@ from satchel.domain.idempotency import Answer, IdempotencyRecord
 from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord, SessionStatus
 from satchel.domain.run import RunRow
-from satchel.domain.state import SessionState, Want
+from satchel.domain.state import Clock, SessionState, Want
 from satchel.domain.tool_call import CallRow
 from satchel.errors import InvalidInput, SchemaMismatch, StoreBusy, StoreCorrupt, StoreMisused, StoreUnavailable
 from satchel.store import Change, Loaded, Outcome
 from satchel.stores.sqlite import SqliteStore
 from satchel.stores.sqlite import schema as schema_module
+from satchel.stores.sqlite.clock import machine_clock
 
 ADA = SessionRef("acme", "sess_ada")
 BOB = SessionRef("acme", "sess_bob")
@@ -696,6 +698,47 @@ async def test_a_wait_ends_with_an_own_commit_and_with_another_stores(store: Sql
     assert time.perf_counter() - started < 1
     await store.wait(ADA, 99, 0.05)
     await other.close()
+
+
+async def test_equal_reads_that_wait_for_a_thread_are_one(store: SqliteStore) -> None:
+    await store.commit([creation(ADA)])
+    shared = 0
+    for seq in range(1, 21):
+        early = [asyncio.create_task(store.events(ADA, limit=1_000)) for _ in range(20)]
+        await asyncio.sleep(0)
+        early[seq % 20].cancel()  # a reader that goes away takes nobody with it
+        await say(store, ADA)
+        late = await asyncio.gather(*(store.events(ADA, limit=1_000) for _ in range(20)))
+        assert {len(page.events) for page in late} == {seq}
+        shared += 20 - len({id(page) for page in late})
+        pages = await asyncio.gather(*early, return_exceptions=True)
+        assert sum(isinstance(page, BaseException) for page in pages) == 1
+    assert shared > 100
+
+
+async def test_a_read_that_has_begun_is_nobody_elses(path: Path) -> None:
+    """It may have seen the past already."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def clock() -> Clock:
+        if threading.current_thread().name == "satchel-sqlite-read" and not begun.is_set():
+            begun.set()
+            goes_on.wait(20)
+        return machine_clock()
+
+    store = SqliteStore(path, clock=clock)
+    await store.open()
+    await store.commit([creation(ADA)])
+    first = asyncio.create_task(store.events(ADA, limit=10))
+    await asyncio.to_thread(begun.wait, 20)
+    await store.commit([append(new_record(ADA), message(1))])
+    try:
+        second = await asyncio.wait_for(store.events(ADA, limit=10), 10)
+    finally:
+        goes_on.set()
+    assert [event.seq for event in second.events] == [1]
+    await first
+    await store.close()
 
 
 async def test_close_wakes_whoever_waits(path: Path) -> None:

@@ -126,3 +126,33 @@ async def speak_and_block(ctx: RunContext) -> None:
         await asyncio.sleep(0.2)
         note("start", ctx)
         time.sleep(60)  # noqa: ASYNC251  # the fault that is tried
+
+
+async def family(ctx: RunContext) -> None:
+    """About a second: two child runs side by side, with two tools each."""
+    note("start", ctx)
+
+    async def press(side: str) -> None:
+        async with ctx.child(side) as child:
+            for number in range(2):
+                async with child.tool("press", {"button": number}) as call:
+                    note(f"tool{number}", child)
+                    await asyncio.sleep(0.4)
+                    call.result = number
+
+    await asyncio.gather(press("left"), press("right"))
+    note("end", ctx)
+
+
+async def tell(ctx: RunContext) -> None:
+    """About a second: a tool, and an answer that streams."""
+    note("start", ctx)
+    async with ctx.tool("press", {"button": 0}) as call:
+        note("tool0", ctx)
+        await asyncio.sleep(0.3)
+        call.result = 0
+    async with ctx.stream() as answer:
+        for word in range(30):
+            await answer.write(f"{word} ")
+            await asyncio.sleep(0.02)
+    note("end", ctx)

@@ -44,6 +44,11 @@ class WorkerProcess:
     def said(self) -> str:
         return self._said.read_text()
 
+    @property
+    def is_up(self) -> bool:
+        """It takes runs, and handles signals."""
+        return " serves " in self.said
+
     async def exit_code(self, *, within: float = 20) -> int:
         return await asyncio.to_thread(self.process.wait, within)
 
@@ -81,7 +86,7 @@ class Workers:
         worker = WorkerProcess(process, said)
         self.started.append(worker)
         if is_awaited:
-            await until(lambda: " serves " in worker.said)
+            await until(lambda: worker.is_up)
         return worker
 
     def kill_all(self) -> None:

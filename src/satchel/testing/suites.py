@@ -18,6 +18,7 @@ from satchel.testing.memory import MemorySuite
 from satchel.testing.messages import LabelSuite, LimitSuite, MessageSuite
 from satchel.testing.ownership import OwnershipSuite
 from satchel.testing.questions import QuestionSuite
+from satchel.testing.races import RaceSuite
 from satchel.testing.runs import RunSuite
 from satchel.testing.steps import StepSuite
 from satchel.testing.store_reading import StoreReadingSuite
@@ -27,6 +28,7 @@ from satchel.testing.suite import StoreFactory, StoreSuite
 from satchel.testing.tokens import TokenSuite
 from satchel.testing.tool_calls import ToolCallSuite
 from satchel.testing.transfer import TransferSuite
+from satchel.testing.transitions import TransitionSuite
 from satchel.testing.versions import VersionSuite
 
 SUITES: tuple[type[StoreSuite], ...] = (
@@ -40,6 +42,8 @@ SUITES: tuple[type[StoreSuite], ...] = (
     ToolCallSuite,
     RunSuite,
     LeaseSuite,
+    RaceSuite,
+    TransitionSuite,
     QuestionSuite,
     StepSuite,
     LayerSuite,

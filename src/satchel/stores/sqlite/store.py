@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from satchel.domain.event import EventKind
 from satchel.domain.ids import SessionRef
@@ -48,6 +48,13 @@ _CAPABILITIES = Capabilities(
 )
 
 
+class _Shared:
+    """One read for several tasks."""
+
+    __slots__ = ("future",)
+    future: asyncio.Future[Any]
+
+
 class _Open:
     """What an open store holds."""
 
@@ -60,6 +67,7 @@ class _Open:
         self.watch = Watch(partial(connect, path, read_only=True))
         self.writer = Crew("satchel-sqlite-write", 1, lambda: Writer(path, clock, self.watch.committed))
         self.readers = Crew("satchel-sqlite-read", READERS, reader)
+        self.not_begun: dict[Hashable, _Shared] = {}
 
     async def close(self) -> None:
         await self.watch.close()
@@ -128,6 +136,28 @@ class SqliteStore(Store):
             finally:
                 roll_back(connection)
 
+    async def _read_together(self, key: tuple[Hashable, ...], work: Callable[[sqlite3.Connection, Clock], T]) -> T:
+        """Equal reads, those of one ``key``, are one while it has not begun: each is of a snapshot taken after it was asked
+        for. So many followers of one session cost one read when something comes."""
+        opened = self._live()
+        asked = (asyncio.get_running_loop(), *key)
+        shared = opened.not_begun.get(asked)
+        if shared is None:
+            shared = opened.not_begun[asked] = _Shared()
+
+            def begun(_: object = None) -> None:
+                if opened.not_begun.get(asked) is shared:
+                    del opened.not_begun[asked]
+
+            def begin(connection: sqlite3.Connection) -> T:
+                begun()
+                return self._in_snapshot(connection, work)
+
+            shared.future = opened.readers.submit(begin)
+            shared.future.add_done_callback(begun)  # also when no connection could be made
+        answer: T = await asyncio.shield(shared.future)
+        return answer
+
     # Writing
 
     async def load(self, wanted: Mapping[SessionRef, Want]) -> Loaded:
@@ -177,7 +207,8 @@ class SqliteStore(Store):
         with_retracted: bool = True,
         limit: int,
     ) -> EventPage:
-        return await self._read(
+        return await self._read_together(
+            ("events", ref, after, before, newest_first, kind, run_id, with_retracted, limit),
             partial(
                 reading.events,
                 ref=ref,
@@ -188,7 +219,7 @@ class SqliteStore(Store):
                 run_id=run_id,
                 with_retracted=with_retracted,
                 limit=limit,
-            )
+            ),
         )
 
     async def tool_calls(
@@ -288,7 +319,7 @@ class SqliteStore(Store):
         watch = self._live().watch
         waiter = watch.enter(ref, after, revision)  # before the look: a commit between the two wakes it
         try:
-            found = await self._read(partial(reading.newest, ref=ref))
+            found = await self._read_together(("newest", ref), partial(reading.newest, ref=ref))
             if found is not None and not waiter.is_behind(*found):
                 await asyncio.wait((waiter.future,), timeout=timeout)
         finally:

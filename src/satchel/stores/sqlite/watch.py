@@ -22,25 +22,32 @@ _log = logging.getLogger("satchel.stores.sqlite")
 
 
 class Waiter:
-    __slots__ = ("_after", "_loop", "_revision", "future")
+    __slots__ = ("_after", "_revision", "future", "loop")
 
     def __init__(self, after: int, revision: int | None) -> None:
         self._after = after
         self._revision = revision
-        self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[None] = self._loop.create_future()
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[None] = self.loop.create_future()
 
     def is_behind(self, seq: int, revision: int) -> bool:
         return seq > self._after or (self._revision is not None and revision != self._revision)
 
-    def wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # its loop is closed
-            self._loop.call_soon_threadsafe(_end, self.future)
+
+def wake(waiters: Iterable[Waiter]) -> None:
+    """From any thread. Each loop is called once for all that wait there."""
+    of: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for waiter in waiters:
+        of.setdefault(waiter.loop, []).append(waiter.future)
+    for loop, futures in of.items():
+        with contextlib.suppress(RuntimeError):  # it is closed
+            loop.call_soon_threadsafe(_end, futures)
 
 
-def _end(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _end(futures: Iterable[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
 
 
 class Watch:
@@ -78,20 +85,19 @@ class Watch:
         if not self._waiters:
             return
         with self._changed:
+            behind: list[Waiter] = []
             for record in records:
                 seq = END if record.status == "DELETED" else record.last_seq
-                for waiter in self._waiters.get(record.ref, ()):
-                    if waiter.is_behind(seq, record.revision):
-                        waiter.wake()
+                waiters = self._waiters.get(record.ref, ())
+                behind += [waiter for waiter in waiters if waiter.is_behind(seq, record.revision)]
+        wake(behind)
 
     async def close(self) -> None:
         """Everybody is woken."""
         with self._changed:
             self._stopped.set()
             self._changed.notify()
-            for waiters in self._waiters.values():
-                for waiter in waiters:
-                    waiter.wake()
+            wake([waiter for waiters in self._waiters.values() for waiter in waiters])
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
 
@@ -129,6 +135,4 @@ class Watch:
             except UNBINDABLE:  # nothing can be stored under it: its waiters need not wait
                 row = None
             with self._changed:
-                for waiter in self._waiters.get(ref, ()):
-                    if row is None or waiter.is_behind(*row):
-                        waiter.wake()
+                wake([waiter for waiter in self._waiters.get(ref, ()) if row is None or waiter.is_behind(*row)])
