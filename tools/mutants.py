@@ -51,7 +51,7 @@ MUTANTS = (
     one(
         "no owner check",
         "src/satchel/domain/rights.py",
-        "return principal.user_id is None or principal.user_id == record.user_id",
+        "return user_id is None or user_id == record.user_id",
         "return True",
     ),
     one(

@@ -78,7 +78,7 @@ class Access:
         if type(session_id) is not str:
             raise InvalidInput(f"must be text, not {type(session_id).__name__}", field="session_id")
         # Every id that exists is of this form: any other is as unknown as a wrong one.
-        if not session_id.isascii() or not session_id.isprintable() or len(session_id) > self.limits.id:
+        if not session_id.isascii() or not session_id.isprintable() or len(session_id) > self.opened.limits.id:
             raise SessionNotFound(session_id[:128].encode("ascii", "backslashreplace").decode())
         return SessionRef(self.principal.tenant_id, session_id)
 
@@ -153,9 +153,7 @@ def access_to(store: OpenStore | None, principal: Principal | None, policy: Poli
     return Access(opened, principal, (policy or Policy()).over(opened.policy))
 
 
-def request(verb: str, *parts: bytes | str | int | None) -> bytes:
-    """The fingerprint of one request."""
-    return fingerprint(verb, *parts)
+request = fingerprint  # of one request: its verb, then its parts
 
 
 def attempt_part(attempt: Attempt | None) -> str | None:

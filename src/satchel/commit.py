@@ -40,16 +40,17 @@ from satchel.errors import (
     StoreMisused,
     StoreUnavailable,
 )
-from satchel.store import Change, Loaded, Outcome, Store
+from satchel.store import Change, Landing, Loaded, Outcome, Store
 
 V = TypeVar("V")
 
 BATCH_DECISIONS = 256
 BATCH_BYTES = 4 * 1024 * 1024
+SURELY_LONE = 16  # batches of one decision, after which the next is not expected to have company
 PATIENCE = 10.0  # seconds of STALE before a caller hears StoreBusy
 
 
-class Committed(msgspec.Struct, Generic[V], frozen=True):
+class Committed(msgspec.Struct, Generic[V], frozen=True, gc=False):
     """A decision's answer: what its caller is given, what the commit fixed, and whether it was answered before."""
 
     value: V
@@ -135,12 +136,13 @@ class _Fold:
         state = self.state
         record = state.record
         if record is not None and not record.hidden and may_see(decision.principal, record):
-            while is_overdue(state.existing, clock):
+            while is_overdue(record, clock):
                 due = settle(state, clock, writer=decision.attempt)
                 if due is None:
                     break
                 self._lay(due)
-            self._bound(state.existing)
+                record = due.record
+            self._bound(record)
         if unsettled and (landed := self._landed(decision, unsettled)) is not None:
             return landed
         decided = decision.decide(state, clock)
@@ -207,7 +209,7 @@ class _Fold:
 
     def change(self, ref: SessionRef) -> Change:
         record = self.state.existing
-        if self.base is not None:
+        if self.base is not None and record.revision != self.base + 1:
             record = msgspec.structs.replace(record, revision=self.base + 1)
         return Change(
             ref=ref,
@@ -237,6 +239,10 @@ class _Batch:
         self.taken = taken
         self._folds: dict[SessionRef, _Fold] = {}
         self._unreadable: dict[SessionRef, SatchelError] = {}
+
+    @property
+    def is_lone(self) -> bool:
+        return len(self.taken) == 1 and len(next(iter(self.taken.values()))) == 1
 
     def wanted(self) -> dict[SessionRef, Want]:
         return {ref: _want(waiting) for ref, waiting in self.taken.items()}
@@ -326,6 +332,7 @@ class Committer:
         self._in_flight: set[SessionRef] = set()
         self._batches: set[asyncio.Future[list[Outcome]]] = set()
         self._scheduled = False
+        self._lone_batches = 0  # in a row, that held one decision each
         self._some_apart = False
         self._closed = False
 
@@ -346,7 +353,11 @@ class Committer:
             self._waiting[decision.ref] = [entering]
         else:
             waiting.append(entering)
-        self._schedule(loop)
+        if not self._scheduled:
+            if self._lone_batches >= SURELY_LONE and not self._batches:
+                self._start_batches()  # a lone writer waits for every turn of the loop, and nobody else will come in this
+            else:
+                self._schedule(loop)
         return future
 
     async def close(self) -> None:
@@ -359,17 +370,22 @@ class Committer:
                 await asyncio.sleep(0)
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._scheduled and len(self._batches) < self._store.capabilities.parallel_batches:
+        if not self._scheduled and self._has_room():
             self._scheduled = True
             loop.call_soon(self._start_batches)  # after the tasks that are ready now have handed in theirs
 
+    def _has_room(self) -> bool:
+        """For another batch in flight."""
+        return not self._batches or len(self._batches) < self._store.capabilities.parallel_batches
+
     def _start_batches(self) -> None:
         self._scheduled = False
-        while len(self._batches) < self._store.capabilities.parallel_batches:
+        while self._has_room():
             taken = self._take()
             if not taken:
                 return
             batch = _Batch(taken)
+            self._lone_batches = self._lone_batches + 1 if batch.is_lone else 0
             try:
                 landing = asyncio.ensure_future(self._store.transact(batch.wanted(), batch.decide))
             except Exception as error:  # noqa: BLE001  # somebody hears it; nobody may wait for ever
@@ -377,7 +393,11 @@ class Committer:
                 self._take_back(batch.fail(error))
                 continue
             self._batches.add(landing)
-            landing.add_done_callback(partial(self._landed, batch))
+            landed = partial(self._landed, batch)
+            if isinstance(landing, Landing):
+                landing.heard = landed
+            else:
+                landing.add_done_callback(landed)
 
     def _landed(self, batch: _Batch, landing: asyncio.Future[list[Outcome]]) -> None:
         """A callback, not a task: a lone write waits for every turn of the loop."""

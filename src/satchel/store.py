@@ -8,6 +8,7 @@ Everything here may be called by several tasks at once, and any call may be canc
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import Literal, Protocol
@@ -43,7 +44,7 @@ class Outcome(Enum):
     UNKNOWN = "unknown"  # the store cannot tell; load again
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """All or nothing, for one session. The store applies it only if the session is still at revision ``base``, and before
     ``not_after``; then ``record`` is the whole new record."""
 
@@ -61,7 +62,24 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     idempotency: tuple[IdempotencyRecord, ...] = ()
 
 
-class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+class Landing(asyncio.Future[list[Outcome]]):
+    """What ``transact`` may answer with: ``heard`` is called in the very turn of the event loop that brings the outcomes. A
+    future's callbacks come a turn later, and a lone write waits for every turn."""
+
+    heard: Callable[[asyncio.Future[list[Outcome]]], None] | None = None
+
+    def set_result(self, result: list[Outcome], /) -> None:
+        super().set_result(result)
+        if self.heard is not None:
+            self.heard(self)
+
+    def set_exception(self, exception: type[BaseException] | BaseException, /) -> None:
+        super().set_exception(exception)
+        if self.heard is not None:
+            self.heard(self)
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A snapshot of each session by itself. A session that is not there has a state without a record; one of which
     something that is wanted cannot be read, or even asked for, has its error instead, and does not harm the others."""
 
@@ -165,7 +183,8 @@ class Store(Protocol):
     ) -> Awaitable[list[Outcome]]:
         """Load, decide, commit. ``decide`` is pure and quick, and may be called in another thread, and again.
 
-        An embedded store does all of it under its one writer's lock, so that nothing is ever STALE there.
+        An embedded store does all of it under its one writer's lock, so that nothing is ever STALE there. One that works
+        on a thread may answer with a Landing.
         """
         return self._load_decide_commit(wanted, decide)
 

@@ -175,6 +175,18 @@ async def test_a_store_that_is_away_is_not_asked_again_for_each(stage: Stage, er
     assert trap.transactions == 1
 
 
+async def test_many_writers_share_commits_right_after_a_lone_one(stage: Stage) -> None:
+    trap = trap_of(stage)
+    chosen = [await stage.session() for _ in range(5)]
+    for n in range(40):  # by now a write is expected to have no company, and starts at once
+        assert (await stage.sessions().append_message(chosen[0], said("x"))).seq == n + 1
+    trap.transactions = 0
+    for _ in range(3):
+        told = await asyncio.gather(*[stage.sessions().append_message(one, said("y")) for one in chosen])
+        assert [one.seq - told[1].seq for one in told] == [40, 0, 0, 0, 0]
+    assert trap.transactions <= 4
+
+
 async def test_an_answer_that_is_none_keeps_nobody_waiting(stage: Stage) -> None:
     class Forgetful(Trap):
         async def transact(

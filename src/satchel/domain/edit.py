@@ -135,9 +135,10 @@ class Edit:
             tokens=draft.counted,
             streamed=streamed,
         )
-        self.fields["messages"] = self.get("messages") + 1
+        fields, record = self.fields, self.record
+        fields["messages"] = fields.get("messages", record.messages) + 1
         if status != "unanswered":  # no model is going to see it
-            self.fields["context_tokens"] = self.get("context_tokens") + draft.tokens
+            fields["context_tokens"] = fields.get("context_tokens", record.context_tokens) + draft.tokens
         self.parts["messages"] = self.version
         if draft.asks:
             self.fields["asked"] = (self.get("asked") + draft.asks)[-KEPT_LABELS:]

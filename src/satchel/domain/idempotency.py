@@ -33,6 +33,7 @@ class IdempotencyRecord(msgspec.Struct, frozen=True, gc=False):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Answer).decode
+_pack = msgspec.msgpack.Encoder().encode
 
 
 def encode_answer(answer: Answer) -> bytes:
@@ -74,13 +75,8 @@ def key_hash(key: str, side: bytes) -> bytes:
 
 def fingerprint(*parts: bytes | str | int | None) -> bytes:
     """16 bytes over all that makes a request this request; expected_version is no part of it."""
-    encoded: list[bytes] = []
-    for part in parts:
-        if part is None:
-            encoded.append(b"n")
-        elif isinstance(part, bytes):
-            encoded += (b"b%d:" % len(part), part)
-        else:
-            data = str(part).encode()
-            encoded += (b"s%d:" % len(data), data)
-    return hashlib.sha256(b"".join(encoded)).digest()[:16]
+    try:
+        packed = _pack(parts)  # each with its type and length: no two requests are written alike
+    except OverflowError:  # a number beyond 64 bits
+        packed = _pack([str(part) if isinstance(part, int) else part for part in parts])
+    return hashlib.sha256(packed).digest()[:16]

@@ -179,7 +179,7 @@ def admit_message(
         return Draft(
             body=body, format=format, metadata=kept, role=None, asks=(), answers=None, tokens=body_tokens(body, count)
         )
-    if not isinstance(data, Mapping):
+    if type(data) is not dict and not isinstance(data, Mapping):
         raise InvalidInput(f"must be an object, not {kind_of(data)}", field=field)
     role, asks, answers = _checked_chat(data, field, limits)
     tokens = message_tokens(data, count)

@@ -169,7 +169,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     def _idle_from(self, idle: int) -> int | None:
         """A question that nobody answers ends its run at its instant, whoever meets that: idle counts from there."""
-        if not self.is_busy:
+        if self.turn is None or not self.is_busy:
             return self.active_at + idle
         asked = self.question_expires_at
         return None if asked is None else max(self.active_at, asked) + idle
@@ -198,8 +198,16 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     @property
     def due_at(self) -> int | None:
         """The instant at which time alone changes the session, or its run: before it, a decision on this record holds."""
-        turns, asked = self.turns_at, self.question_expires_at
+        turns = self.turns_at
+        if self.turn is None:
+            return turns
+        asked = self.question_expires_at
         return turns if asked is None or (turns is not None and turns < asked) else asked
+
+    @property
+    def has_open_work(self) -> bool:
+        """Whether it has runs that are not over, open calls or streams: what a decision on them must see."""
+        return self.turn is not None or bool(self.queue or self.children or self.open_calls or self.streams)
 
     def leases(self) -> list[Lease]:
         """Of the run that has the turn, and of those in the queue."""

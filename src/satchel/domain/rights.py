@@ -20,7 +20,8 @@ def may_see(principal: Principal, record: SessionRecord) -> bool:
     """Whether the session is this principal's. Both sides are compared byte by byte; None is all of one tenant."""
     if record.tenant_id != principal.tenant_id:
         return False
-    return principal.user_id is None or principal.user_id == record.user_id
+    user_id = principal.user_id
+    return user_id is None or user_id == record.user_id
 
 
 def may(principal: Principal, right: Right) -> bool:

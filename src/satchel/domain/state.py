@@ -76,7 +76,7 @@ def merge_wants(together: Sequence[Want]) -> Want:
     )
 
 
-class Effect(msgspec.Struct, frozen=True, kw_only=True):
+class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one accepted decision changes. ``record`` is the whole new record (the committer counts its revision)."""
 
     record: SessionRecord
@@ -90,53 +90,26 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     metadata: bytes | None = None
 
 
-class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
+class Unchanged(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The decision holds already (a no-op), or was taken before (``replayed``)."""
 
     answer: Answer
     replayed: bool = False
 
 
-class SessionState:
+class SessionState(msgspec.Struct, eq=False, gc=False):
     """One session as loaded, with the effects of earlier decisions laid over it."""
 
-    __slots__ = (
-        "calls",
-        "events",
-        "keys",
-        "metadata",
-        "partials",
-        "record",
-        "runs",
-        "same_calls",
-        "steps",
-        "working_memory",
-    )
-
-    def __init__(
-        self,
-        record: SessionRecord | None,
-        *,
-        keys: dict[bytes, IdempotencyRecord] | None = None,
-        runs: dict[str, RunRow] | None = None,
-        calls: dict[int, CallRow] | None = None,
-        same_calls: dict[bytes, int] | None = None,
-        steps: dict[RunStepName, CallRow] | None = None,
-        events: dict[int, Event] | None = None,
-        partials: dict[StreamKey, tuple[Piece, ...]] | None = None,
-        working_memory: bytes = b"",
-        metadata: bytes = b"",
-    ) -> None:
-        self.record = record
-        self.keys = {} if keys is None else keys
-        self.runs = {} if runs is None else runs
-        self.calls = {} if calls is None else calls
-        self.same_calls = {} if same_calls is None else same_calls
-        self.steps = {} if steps is None else steps
-        self.events = {} if events is None else events
-        self.partials = {} if partials is None else partials
-        self.working_memory = working_memory
-        self.metadata = metadata
+    record: SessionRecord | None
+    keys: dict[bytes, IdempotencyRecord] = {}  # of its own, as each of these: msgspec copies them
+    runs: dict[str, RunRow] = {}
+    calls: dict[int, CallRow] = {}
+    same_calls: dict[bytes, int] = {}
+    steps: dict[RunStepName, CallRow] = {}
+    events: dict[int, Event] = {}
+    partials: dict[StreamKey, tuple[Piece, ...]] = {}
+    working_memory: bytes = b""
+    metadata: bytes = b""
 
     def copy(self) -> SessionState:
         """Independent of this one; what both hold is frozen."""

@@ -29,7 +29,7 @@ def is_overdue(record: SessionRecord, clock: Clock) -> bool:
     due = record.due_at
     if due is not None and clock.now >= due:
         return True
-    return record.has_lease_over(clock.lease_now, clock.lease_clock)
+    return record.lease_until is not None and record.has_lease_over(clock.lease_now, clock.lease_clock)
 
 
 def settle(state: SessionState, clock: Clock, *, writer: Attempt | None = None) -> Effect | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from satchel.access import attempt_part, check_user_size, checked_choice, checked_flag, draft_parts, request
+from satchel.access import attempt_part, check_user_size, checked_choice, checked_flag, request
 from satchel.domain.decisions.messages import AppendMessages, RetractMessage
 from satchel.domain.event import MessageStatus
 from satchel.domain.message import Draft, Message, admit_message, parse_message_id
@@ -96,16 +96,21 @@ class SessionMessages(SessionReading):
                     for index, message in enumerate(messages)
                 ]
             )
-        for index, draft in enumerate(drafts):
-            where = "message" if len(drafts) == 1 else f"messages[{index}]"
-            check_user_size(self._access.principal, draft, limits=limits, field=where)
+        if self._access.principal.role == "user":
+            for index, draft in enumerate(drafts):
+                where = "message" if len(drafts) == 1 else f"messages[{index}]"
+                check_user_size(self._access.principal, draft, limits=limits, field=where)
         size = sum([len(draft.body) for draft in drafts])
         if size > limits.batch:
             raise LimitExceeded(field="messages", size=size, limit=limits.batch, setting="limits.batch")
-        parts = [part for draft in drafts for part in draft_parts(draft)]
         decision = AppendMessages(
             **self._access.common(session_id, idempotency_key, expected_version, attempt),
-            fingerprint=request("append_messages", status, attempt_part(attempt), *parts),
+            fingerprint=request(
+                "append_messages",
+                status,
+                attempt_part(attempt),
+                *[part for draft in drafts for part in (draft.body, draft.format, draft.metadata)],
+            ),
             messages=drafts,
             status=status,
             limits=limits,

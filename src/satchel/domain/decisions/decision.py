@@ -26,7 +26,7 @@ from satchel.errors import (
 V = TypeVar("V")
 
 
-class Decision(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
+class Decision(msgspec.Struct, Generic[V], frozen=True, kw_only=True, gc=False):
     """One request, with the principal and every id it may need, so that deciding again gives the same ids.
 
     ``key`` and ``fingerprint`` are hashes (see idempotency); a key that is not the caller's own makes the store's retries safe. ``attempt`` is the run that writes.
@@ -79,10 +79,10 @@ class Decision(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
         kept = None if self.key is None else state.keys.get(self.key)
         if record.status == "DELETED" and (kept is None or kept.fingerprint != self.fingerprint):
             return self.on_deleted(record, clock)  # that a key was another request's is told of no tombstone
-        replay = replay_of(state.keys, self.key, self.fingerprint)
+        replay = None if kept is None else replay_of(state.keys, self.key, self.fingerprint)
         if replay is not None:  # also in a tombstone whose rows are not erased yet: what was done is not denied
             return replay
-        if self.needs_active:
+        if self.needs_active and record.status != "ACTIVE":
             check_active(record)
         if self.attempt is not None:
             check_attempt(record, self.attempt)

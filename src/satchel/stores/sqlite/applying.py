@@ -18,9 +18,11 @@ from satchel.stores.sqlite.rows import (
     call_row,
     event_row,
     idempotency_row,
-    indexed,
+    is_indexed_alike,
+    is_plain,
     narrow_row,
     piece_row,
+    plain_event_row,
     run_row,
     wide_row,
 )
@@ -29,6 +31,7 @@ from satchel.stores.sqlite.rows import (
 INSERT_SESSION = SQL["insert_session"]
 UPDATE_SESSION = SQL["update_session"]
 UPDATE_SESSION_WIDELY = SQL["update_session_widely"]
+INSERT_PLAIN_EVENT = SQL["insert_plain_event"]
 INSERT_EVENT = SQL["insert_event"]
 INSERT_IDEMPOTENCY_RECORD = SQL["insert_idempotency_record"]
 PUT_TOOL_CALL = SQL["put_tool_call"]
@@ -44,6 +47,7 @@ _ORDER = (
     INSERT_SESSION,
     UPDATE_SESSION,
     UPDATE_SESSION_WIDELY,
+    INSERT_PLAIN_EVENT,
     INSERT_EVENT,
     INSERT_IDEMPOTENCY_RECORD,
     PUT_TOOL_CALL,
@@ -106,14 +110,17 @@ def _add_rows(rows: dict[str, list[Row]], change: Change, found: Before) -> None
     tenant_id, session_id = ref
     if found.revision is None:
         rows[INSERT_SESSION].append(wide_row(record))
-    elif found.record is not None and indexed(found.record) == indexed(record):
+    elif found.record is not None and is_indexed_alike(found.record, record):
         rows[UPDATE_SESSION].append(narrow_row(record))
     else:
         rows[UPDATE_SESSION_WIDELY].append(wide_row(record))
     if record.status == "DELETED" and found.status != "DELETED":
         rows[MARK_ERASURE].append((*ref, new_mark()))
     for event in change.events:
-        rows[INSERT_EVENT].append(event_row(tenant_id, session_id, event))
+        if is_plain(event):
+            rows[INSERT_PLAIN_EVENT].append(plain_event_row(tenant_id, session_id, event))
+        else:
+            rows[INSERT_EVENT].append(event_row(tenant_id, session_id, event))
     for kept in change.idempotency:
         rows[INSERT_IDEMPOTENCY_RECORD].append(idempotency_row(tenant_id, session_id, kept))
     for call in change.calls:

@@ -38,12 +38,14 @@ class Crew(Generic[R]):
         for thread in self._threads:
             thread.start()
 
-    def submit(self, work: Callable[[R], T]) -> asyncio.Future[T]:
-        """Raises StoreMisused once it is closed: nobody would do the work."""
+    def submit(self, work: Callable[[R], T], future: asyncio.Future[T] | None = None) -> asyncio.Future[T]:
+        """The work's result goes into ``future``, a new one unless given. Raises StoreMisused once it is closed: nobody
+        would do the work."""
         if self._closed:
             raise StoreMisused("the store is closed")
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+        if future is None:
+            future = loop.create_future()
         self._jobs.put((work, loop, future))
         return future
 

@@ -71,14 +71,14 @@ def _state(
     keys = want.keys
     if len(keys) <= 2:
         for key in keys:
-            row = connection.execute(_IDEMPOTENCY_RECORD, (*ref, key)).fetchone()
+            row = connection.execute(_IDEMPOTENCY_RECORD, (*ref, bytearray(key))).fetchone()
             if row is not None:
                 state.keys[key] = idempotency_of(ref, key, row)
     else:
         _add_keys(connection, ref, keys, state)
     if want is not NOTHING:
         _add_wanted(connection, ref, want, record, state)
-    if want.open_work or is_overdue(record, clock):
+    if record.has_open_work and (want.open_work or is_overdue(record, clock)):
         _add_open_work(connection, ref, record, state)
     return state
 
@@ -87,8 +87,8 @@ def _add_keys(connection: sqlite3.Connection, ref: SessionRef, keys: Sequence[by
     """Many at a time; the last lot is filled up with keys that are in it anyway."""
     for start in range(0, len(keys), KEYS_AT_ONCE):
         lot = keys[start : start + KEYS_AT_ONCE]
-        lot = (*lot, *[lot[0]] * (KEYS_AT_ONCE - len(lot)))
-        for row in connection.execute(_IDEMPOTENCY_RECORDS, (*ref, *lot)).fetchall():
+        places = [bytearray(key) for key in (*lot, *[lot[0]] * (KEYS_AT_ONCE - len(lot)))]
+        for row in connection.execute(_IDEMPOTENCY_RECORDS, (*ref, *places)).fetchall():
             key = bytes(row[2])
             state.keys[key] = idempotency_of(ref, key, row)
 

@@ -101,6 +101,11 @@ INSERT INTO events (
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, CAST(?15 AS TEXT), CAST(?16 AS TEXT)
 );
 
+-- name: insert_plain_event
+-- An event of which nothing is said beside its body; run_id is '' where there is none.
+INSERT INTO events (tenant_id, session_id, seq, version, kind, at, actor, run_id, body)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, nullif(?8, ''), CAST(?9 AS TEXT));
+
 -- name: insert_idempotency_record
 INSERT INTO idempotency_records (tenant_id, session_id, key_hash, fingerprint, answer)
 VALUES (?1, ?2, ?3, ?4, CAST(?5 AS TEXT));

@@ -1,5 +1,8 @@
 """Rows of the tables as structs of the domain, and back. Texts come as bytes; bodies stay so.
 
+In the rows of every append, bytes go in as bytearrays and nothing is None: of any parameter but a number, a text and a
+bytearray the driver asks how to adapt it, which takes it longer than to store it.
+
 What cannot be decoded is StoreCorrupt to whoever would build on it. To a reader (``shown_…``) it is a placeholder that keeps
 its place, so that one corrupt row hides nothing but itself.
 """
@@ -34,7 +37,6 @@ _NO_TEXTS = {
 
 
 _KINDS = frozenset(KINDS)
-_ABSENT = (b',""]', b",[]]")
 _check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
 
 # In the place of a call's bodies: arguments and outcome that say so, whichever way the call ended.
@@ -98,17 +100,17 @@ def shown_memory(text: bytes) -> bytes:
     return text if not text or is_json(text) else _CORRUPT_MEMORY
 
 
-def indexed(record: SessionRecord) -> tuple[Any, ...]:
-    """What the indexes hold of a record, but for ``updated_at`` and ``turns_at``."""
+def is_indexed_alike(one: SessionRecord, other: SessionRecord) -> bool:
+    """Whether the indexes hold the same of both, but for ``updated_at`` and ``turns_at``."""
     return (
-        record.user_id,
-        record.status,
-        record.hidden,
-        record.policy.retention,
-        record.ready_agent,
-        record.sweep_at,
-        record.lease_until,
-        record.lease_clock,
+        one.sweep_at == other.sweep_at
+        and one.status == other.status
+        and (one.turn is other.turn or one.ready_agent == other.ready_agent)
+        and one.lease_until == other.lease_until
+        and one.lease_clock == other.lease_clock
+        and one.user_id == other.user_id
+        and one.hidden == other.hidden
+        and (one.policy is other.policy or one.policy.retention == other.policy.retention)
     )
 
 
@@ -119,7 +121,7 @@ def narrow_row(record: SessionRecord) -> Row:
         record.updated_at,
         record.turns_at,
         record.revision,
-        encode_record(record),
+        bytearray(encode_record(record)),
     )
 
 
@@ -160,6 +162,33 @@ def event_row(tenant_id: str, session_id: str, event: Event) -> Row:
         event.streamed,
         event.metadata,
         event.body,
+    )
+
+
+def is_plain(event: Event) -> bool:
+    """Whether nothing is said of it beside its body: it has a shorter row."""
+    return (
+        event.refers_to is None
+        and event.metadata is None
+        and event.outcome is None
+        and event.status == "complete"
+        and event.format == CHAT_FORMAT
+        and event.tokens is None
+        and event.streamed is None
+    )
+
+
+def plain_event_row(tenant_id: str, session_id: str, event: Event) -> Row:
+    return (
+        tenant_id,
+        session_id,
+        event.seq,
+        event.version,
+        event.kind,
+        event.at,
+        event.actor,
+        event.run_id or "",
+        bytearray(event.body),
     )
 
 
@@ -357,12 +386,13 @@ def piece_of(key: StreamKey, row: Row) -> Piece:
 
 
 def idempotency_row(tenant_id: str, session_id: str, record: IdempotencyRecord) -> Row:
-    answer = encode_answer(record.answer)
-    for absent in _ABSENT:  # defaults at the end of the array
-        if not answer.endswith(absent):
-            break
-        answer = answer[: -len(absent)] + b"]"
-    return tenant_id, session_id, record.key_hash, record.fingerprint, answer
+    return (
+        tenant_id,
+        session_id,
+        bytearray(record.key_hash),
+        bytearray(record.fingerprint),
+        bytearray(encode_answer(record.answer)),
+    )
 
 
 def idempotency_of(ref: SessionRef, key: bytes, row: Row) -> IdempotencyRecord:

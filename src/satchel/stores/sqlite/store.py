@@ -22,6 +22,7 @@ from satchel.store import (
     Capabilities,
     Change,
     EventPage,
+    Landing,
     Loaded,
     Outcome,
     PartialPage,
@@ -169,7 +170,7 @@ class SqliteStore(Store):
     def transact(
         self, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
     ) -> asyncio.Future[list[Outcome]]:
-        return self._live().writer.submit(lambda writer: writer.transact(wanted, decide))
+        return self._live().writer.submit(lambda writer: writer.transact(wanted, decide), Landing())
 
     # One session
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from satchel.domain.ids import SessionRef
@@ -48,6 +47,21 @@ _BAD_CHANGE = (
 Known = Mapping[SessionRef, SessionRecord | None]
 
 
+class _Turn:
+    """From the gate's opening to its closing behind us."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def __enter__(self) -> float:
+        deadline = time.monotonic() + PATIENCE
+        self._gate.enter(deadline)
+        return deadline
+
+    def __exit__(self, *raised: object) -> None:
+        self._gate.leave()
+
+
 class CommitFailed(Exception):
     """COMMIT itself failed: the rows may be there."""
 
@@ -69,6 +83,7 @@ class Writer:
                 schema.prepare(self.connection)
                 self.connection.execute("PRAGMA busy_timeout = 0")  # it waits at the gate, and asks again by itself
                 self._gate = Gate(path)
+                self._turn = _Turn(self._gate)
             except OSError as error:
                 self.connection.close()
                 raise StoreUnavailable(f"the lock files cannot be opened: {error.strerror}") from error
@@ -108,15 +123,9 @@ class Writer:
             self._data_version = found
         return self._records
 
-    @contextmanager
-    def turn(self) -> Iterator[float]:
+    def turn(self) -> _Turn:
         """Gives the instant until which a transaction may wait for SQLite's own lock."""
-        deadline = time.monotonic() + PATIENCE
-        self._gate.enter(deadline)
-        try:
-            yield deadline
-        finally:
-            self._gate.leave()
+        return self._turn
 
     def _finish(self, changes: Sequence[Change], known: Known) -> list[Outcome]:
         """Apply and commit in the open transaction; if a change cannot be stored, each in a transaction of its own."""
