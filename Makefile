@@ -1,5 +1,6 @@
 # Everything here needs make and Python 3.11 or later, and makes the rest itself: `make help`.
 #   PYTHON=/path/to/python3.12   the interpreter that .venv is made from (else the first good python3.x on the PATH)
+#   STORES='sqlite postgres'     which stores `make bench` measures
 #   ARGS='-k version'            handed on to demo, test, test-full, bench and mutants
 
 SHELL := /bin/bash
@@ -9,6 +10,7 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?=
 ARGS ?=
+STORES ?= sqlite
 UV_VERSION := 0.13.9
 
 BIN := .venv/bin
@@ -55,7 +57,7 @@ format: venv ## write the blocking managers anew, format the code and repair wha
 	@$(BIN)/ruff format $(CODE)
 
 bench: venv ## run the benchmarks behind the numbers in the docs
-	@$(BIN)/python -m benchmarks $(ARGS)
+	@$(BIN)/python -m benchmarks --stores $(STORES) $(ARGS)
 
 mutants: venv ## break the code in small ways and see that a test notices each
 	@$(BIN)/python -m tools.mutants $(ARGS)

@@ -1,4 +1,4 @@
-"""``python -m benchmarks [--quick] [--json] [--only NAME…]``: exits with 1 if a figure does not reach what it should."""
+"""``python -m benchmarks [--stores NAME…] [--quick] [--json] [--only NAME…]``: exits with 1 if a figure does not reach what it should."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from benchmarks import postgres
 from benchmarks.appends import appends, file_size
 from benchmarks.cycles import cycles
 from benchmarks.figures import Figure
@@ -19,10 +20,11 @@ from benchmarks.streams import delays
 from benchmarks.workers import pickup
 
 Group = Callable[[], Awaitable[list[Figure]]]
+STORES = ("sqlite", "postgres")
 
 
 def groups(*, quick: bool) -> dict[str, Group]:
-    """The figures, by what is measured together. ``quick``: fewer rounds, under 60 s in all."""
+    """The figures of the embedded store, by what is measured together. ``quick``: fewer rounds, under 60 s in all."""
     rounds = 5 if quick else 11
     each = 30 if quick else 60
 
@@ -93,29 +95,38 @@ async def measure(chosen: dict[str, Group]) -> list[Figure]:
 
 
 def show(figures: list[Figure]) -> None:
-    print(f"{'figure':<16}{'satchel':>12}{'limit':>12}{'ratio':>8}{'reach':>8}   unit")
+    print(f"{'figure':<28}{'satchel':>12}{'limit':>12}{'ratio':>8}{'reach':>8}   unit")
     for figure in figures:
         limit = figure.limit if figure.limit is not None else figure.bound
         ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
         reach = f"≥ {figure.reach:.2f}" if figure.reach is not None else "≤"
         mark = "" if figure.is_reached else "   BELOW ITS REACH"
         print(
-            f"{figure.name:<16}{figure.satchel:>12,.1f}{limit or 0:>12,.1f}{ratio:>8}{reach:>8}   {figure.unit}{mark}"
+            f"{figure.name:<28}{figure.satchel:>12,.1f}{limit or 0:>12,.1f}{ratio:>8}{reach:>8}   {figure.unit}{mark}"
         )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--stores", nargs="+", choices=STORES, default=["sqlite"], help="which stores to measure")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: under 60 s")
     parser.add_argument("--json", action="store_true", help='one document: {"results": [{"name", "unit", …}]}')
-    parser.add_argument("--only", nargs="+", metavar="GROUP", help="some groups: " + ", ".join(groups(quick=True)))
+    parser.add_argument("--only", nargs="+", metavar="GROUP", help="some groups, those of --stores")
     options = parser.parse_args()
-    known = groups(quick=options.quick)
+    databases = postgres.Databases()
+    known: dict[str, Group] = {}
+    if "sqlite" in options.stores:
+        known |= groups(quick=options.quick)
+    if "postgres" in options.stores:
+        known |= postgres.groups(databases, quick=options.quick)
     unknown = [name for name in options.only or () if name not in known]
     if unknown:
         parser.error(f"no group {', '.join(unknown)}; there are {', '.join(known)}")
     chosen = {name: group for name, group in known.items() if not options.only or name in options.only}
-    figures = asyncio.run(measure(chosen))
+    try:
+        figures = asyncio.run(measure(chosen))
+    finally:
+        databases.stop()
     if options.json:
         print(msgspec.json.encode({"results": figures}).decode())
     else:

@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -63,15 +63,24 @@ def conversation(name: str, events: int) -> bytes:
     return msgspec.json.encode(line)
 
 
+Opening = Callable[[], AbstractAsyncContextManager[OpenStore]]
+
+
 @asynccontextmanager
-async def long_and_short() -> AsyncIterator[tuple[SessionManager, str, str]]:
-    """A store with a session of 100,000 events and one of 100, both with their newest messages at their beginning."""
+async def sqlite_store() -> AsyncIterator[OpenStore]:
     with tempfile.TemporaryDirectory() as folder:
         async with satchel.open(f"sqlite:///{folder}/long.db") as store:
-            operator = SessionManager(store, Principal.operator(tenant_id="acme", acting_for="ada"))
-            lines = [conversation("long", LONG), conversation("short", SHORT)]
-            long, short = [imported.session_id async for imported in operator.import_sessions(lines)]
-            yield SessionManager(store, ADA), long, short
+            yield store
+
+
+@asynccontextmanager
+async def long_and_short(opening: Opening) -> AsyncIterator[tuple[SessionManager, str, str]]:
+    """A store with a session of 100,000 events and one of 100, both with their newest messages at their beginning."""
+    async with opening() as store:
+        operator = SessionManager(store, Principal.operator(tenant_id="acme", acting_for="ada"))
+        lines = [conversation("long", LONG), conversation("short", SHORT)]
+        long, short = [imported.session_id async for imported in operator.import_sessions(lines)]
+        yield SessionManager(store, ADA), long, short
 
 
 async def per_call(call: Callable[[], Awaitable[object]], *, calls: int) -> float:
@@ -82,8 +91,10 @@ async def per_call(call: Callable[[], Awaitable[object]], *, calls: int) -> floa
     return (time.perf_counter() - began) / calls * 1e6
 
 
-async def long_sessions(*, rounds: int, calls: int) -> list[Figure]:
-    async with long_and_short() as (manager, long, short):
+async def long_sessions(
+    opening: Opening = sqlite_store, *, prefix: str = "", rounds: int, calls: int, reach_of_page: float = 0.8
+) -> list[Figure]:
+    async with long_and_short(opening) as (manager, long, short):
 
         async def newest(session_id: str) -> float:
             async def call() -> None:
@@ -110,13 +121,13 @@ async def long_sessions(*, rounds: int, calls: int) -> list[Figure]:
 
         figures = []
         for name, measure, reach in (
-            ("last50.100k", newest, 0.8),
+            ("last50.100k", newest, reach_of_page),
             ("restore.100k", restore, 0.7),
             ("append.100k", append, 0.8),
         ):
             measured = measure
             ours, limits = await in_turn(lambda: measured(long), lambda: measured(short), rounds=rounds)  # noqa: B023
-            figures.append(compared(name, "µs", ours, limits, reach=reach))
+            figures.append(compared(f"{prefix}{name}", "µs", ours, limits, reach=reach))
         return figures
 
 

@@ -1,6 +1,14 @@
 """Shared by all tests."""
 
+import sys
+
 import pytest
 
 # The conformance suites live in the package and assert as tests do: rewritten, their failures show the values.
 pytest.register_assert_rewrite("satchel.testing")
+
+
+def pytest_sessionfinish() -> None:
+    servers = sys.modules.get("tests.servers.postgres")
+    if servers is not None:
+        servers.stop_all()

@@ -10,7 +10,7 @@ from satchel.errors import InvalidInput
 from satchel.store import Store
 from satchel.stores.memory import MemoryStore
 
-SCHEMES = ("memory:", "sqlite:///")
+SCHEMES = ("memory:", "sqlite:///", "postgresql://")
 
 
 def open(
@@ -23,9 +23,11 @@ def open(
     """The store at ``url``, to be opened by ``async with`` (or ``await store.open()``).
 
     ``memory:`` is this process's own and gone with it. ``sqlite:///agent.db`` is a file relative to the working folder,
-    ``sqlite:////var/lib/agent.db`` an absolute one; it is created if it is missing. ``limits`` and ``policy`` hold for all
-    managers of this store, and so does ``count_tokens``: from a text to the tokens that a model counts (left out, they are
-    estimated). Raises InvalidInput for an address that nothing here can open.
+    ``sqlite:////var/lib/agent.db`` an absolute one; it is created if it is missing. ``postgresql://user@host/database`` is
+    a database on a server (extra ``postgres``); of several hosts, ``host1,host2:5433``, the one that takes writes is used, and
+    ``?pool_size=8&pool_wait=5`` bound its connections and the seconds that a call waits for one. ``limits`` and ``policy`` hold
+    for all managers of this store, and so does ``count_tokens``: from a text to the tokens that a model counts (left out, they
+    are estimated). Raises InvalidInput for an address that nothing here can open.
     """
     return OpenStore(
         store_at(url), limits=limits, policy=(policy or Policy()).over(DEFAULT_POLICY), count_tokens=count_tokens
@@ -40,6 +42,10 @@ def store_at(url: str) -> Store:
 
         return SqliteStore(url.removeprefix("sqlite:///"))
     scheme = url.split(":", 1)[0][:20]
+    if scheme in ("postgresql", "postgres"):
+        from satchel.stores.postgres import PostgresStore
+
+        return PostgresStore(url)
     if scheme == "sqlite":
         raise InvalidInput("needs three slashes before the file's name: sqlite:///agent.db", field="url")
     raise InvalidInput(f"cannot open {scheme!r}; it must begin with one of {', '.join(SCHEMES)}", field="url")

@@ -34,7 +34,16 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     shared: bool  # several processes may open it at once
     prefix_after_failover: bool  # what a reader saw stays, whatever fails
     clock: Literal["process", "server"]  # whose wall clock `now` is
+    erases_traces: bool = True  # what was erased is in none of its files either, once it was scrubbed
     parallel_batches: int = 1  # commits of disjoint sessions that are worth having in flight at once
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something about a database that breaks a promise (``is_fatal``: one that was given for good), or may."""
+
+    is_fatal: bool
+    what: str  # the setting, as its manual calls it, with its value
+    why: str
 
 
 class Outcome(Enum):
@@ -153,6 +162,10 @@ class Store(Protocol):
     async def close(self) -> None:
         """Release everything; twice is fine. What was handed in is finished first."""
         ...
+
+    async def check(self) -> Sequence[Finding]:
+        """What an operator should know before trusting this database; empty when all is as promised."""
+        return ()
 
     # Writing
 

@@ -4,71 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import os
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import satchel
-from satchel import OpenStore, Principal, SessionManager
-
-WRITER = Path(__file__).with_name("writer.py")
-ADA = Principal.agent("writer", tenant_id="acme", acting_for="ada")
-
-
-class Ledger:
-    """What the writers intended, and what was acknowledged to them."""
-
-    def __init__(self) -> None:
-        self.intended: dict[str, str] = {}
-        self.acknowledged: dict[str, tuple[str, int]] = {}
-
-    def read(self, output: bytes) -> None:
-        for line in output.split(b"\n")[:-1]:  # the last is empty, or cut off by the kill
-            kind, key, session_id, *seq = line.decode().split()
-            if kind == "I":
-                self.intended[key] = session_id
-            else:
-                self.acknowledged[key] = (session_id, int(seq[0]))
-
-
-def start(url: str, name: str, tasks: int, session_ids: list[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, str(WRITER), url, name, str(tasks), *session_ids],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-
-
-async def contents(manager: SessionManager, session_id: str) -> list[str]:
-    """Of all messages; and that their seqs have no gap."""
-    found: list[str] = []
-    cursor: str | None = None
-    while True:
-        page = await manager.messages(session_id, limit=1000, cursor=cursor)
-        assert [message.seq for message in page] == list(range(len(found) + 1, len(found) + len(page) + 1))
-        found.extend(message.content for message in page)
-        cursor = page.next
-        if cursor is None:
-            return found
-
-
-async def check(manager: SessionManager, session_ids: list[str], ledger: Ledger) -> collections.Counter[str]:
-    """Each acknowledged append is where it was said to be; how often each key is stored."""
-    stored: collections.Counter[str] = collections.Counter()
-    for session_id in session_ids:
-        said = await contents(manager, session_id)
-        session = await manager.get_session(session_id, include=())
-        assert session.version == session.last_seq == len(said)
-        stored.update(said)
-        for key, (where, seq) in ledger.acknowledged.items():
-            if where == session_id:
-                assert said[seq - 1] == key
-    return stored
+from satchel import OpenStore, SessionManager
+from tests.processes.ledger import ADA, Ledger, check, contents, start
+from tests.processes.rivals import rival_processes
 
 
 async def written(manager: SessionManager, session_ids: list[str]) -> int:
@@ -143,42 +88,10 @@ async def test_a_lone_writer_gets_its_turn_beside_a_process_that_commits_without
 @pytest.mark.slow
 async def test_two_processes_never_both_win_on_one_version(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/shared.db"
-    program = """
-import asyncio, sys
-import satchel
-from satchel import Principal, SessionManager, VersionConflict
-
-async def main() -> None:
-    async with satchel.open(sys.argv[1]) as store:
-        manager = SessionManager(store, Principal.agent(sys.argv[3], tenant_id="acme", acting_for="ada"))
-        won = []
-        for turn in range(150):
-            seen = (await manager.get_session(sys.argv[2], include=())).version
-            try:
-                message = await manager.append_message(
-                    sys.argv[2], {"role": "user", "content": sys.argv[3]}, expected_version=seen
-                )
-            except VersionConflict as conflict:
-                assert conflict.current > conflict.expected == seen
-            else:
-                assert message.version == seen + 1
-                won.append(message.version)
-        print(*won)
-
-asyncio.run(main())
-"""
     async with satchel.open(url) as store:
         manager = SessionManager(store, ADA)
         session_id = (await manager.create_session()).session_id
-        processes = [
-            await asyncio.create_subprocess_exec(
-                sys.executable, "-c", program, url, session_id, name, stdout=asyncio.subprocess.PIPE
-            )
-            for name in ("left", "right")
-        ]
-        outputs = [(await process.communicate())[0] for process in processes]
-        assert [process.returncode for process in processes] == [0, 0]
-        left, right = ({int(version) for version in output.split()} for output in outputs)
+        left, right = await rival_processes(url, session_id)
         assert left, "left never won: they did not meet"
         assert right, "right never won: they did not meet"
         assert not left & right

@@ -21,6 +21,7 @@ from satchel.store import (
     Capabilities,
     Change,
     EventPage,
+    Finding,
     Loaded,
     Outcome,
     PartialPage,
@@ -46,6 +47,9 @@ class StoreWrapper(Store):
 
     async def close(self) -> None:
         await self.inner.close()
+
+    async def check(self) -> Sequence[Finding]:
+        return await self.inner.check()
 
     async def load(self, wanted: Mapping[SessionRef, Want]) -> Loaded:
         return await self.inner.load(wanted)

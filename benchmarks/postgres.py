@@ -1,0 +1,165 @@
+"""Appends and reads on PostgreSQL, beside bare asyncpg on the same server."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import satchel
+from benchmarks import bare_postgres
+from benchmarks.appends import ADA, write_from
+from benchmarks.figures import Figure, compared, in_turn
+from benchmarks.reads import long_sessions
+from satchel import SessionManager
+from satchel.servers import PostgresServer
+
+Group = Callable[[], Awaitable[list[Figure]]]
+
+WARM = 8  # appends of each writer before the clock starts: connections and plans are there
+
+
+class Databases:
+    """New ones on one private server, which is started when the first is asked for."""
+
+    def __init__(self) -> None:
+        self._server: PostgresServer | None = None
+        self._numbers = itertools.count(1)
+
+    def new(self) -> str:
+        if self._server is None:
+            self._server = PostgresServer(settings={"max_wal_size": "4GB"})
+            self._server.start()
+        return self._server.create_database(f"bench_{next(self._numbers)}")
+
+    def drop(self, url: str) -> None:
+        assert self._server is not None
+        self._server.drop_database(url.rpartition("/")[2])
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+
+
+async def prepared(databases: Databases, rows: bare_postgres.Rows | None = None) -> str:
+    """An empty database with our tables; with the sessions of ``rows``."""
+    url = databases.new()
+    async with satchel.open(url):
+        pass
+    if rows is not None:
+        await rows.fill(url)
+    return url
+
+
+async def appends(
+    databases: Databases, name: str, *, writers: int, sessions: int, each: int, rounds: int
+) -> list[Figure]:
+    """Against bare statements: with one writer one for each append, else one for ``writers`` appends, and one each."""
+    count = writers * each
+
+    async def ours() -> float:
+        url = await prepared(databases)
+        async with satchel.open(url) as store:
+            took = await write_from(store, writers=writers, sessions=sessions, each=each, warm=WARM)
+        databases.drop(url)
+        return took / count * 1e6
+
+    sample = await prepared(databases)
+    async with satchel.open(sample) as store:
+        await write_from(store, writers=writers, sessions=sessions, each=each)
+    rows = await bare_postgres.Rows.read(sample)
+    assert len(rows.appends) == count
+
+    def bare(write: Callable[[str], Awaitable[float]]) -> Callable[[], Awaitable[float]]:
+        async def limit() -> float:
+            url = await prepared(databases, rows)
+            took = await write(url)
+            databases.drop(url)
+            return took / count * 1e6
+
+        return limit
+
+    one_each = bare(lambda url: bare_postgres.one_by_one(url, rows, connections=16 if writers > 1 else 1))
+    if writers == 1:
+        return [compared(name, "µs/append", *await in_turn(ours, one_each, rounds=rounds), reach=0.6)]
+    in_one = bare(lambda url: bare_postgres.together(url, rows, per_commit=writers))
+    return [
+        compared(name, "µs/append", *await in_turn(ours, in_one, rounds=rounds), reach=0.45),
+        compared(f"{name}.pool", "µs/append", *await in_turn(ours, one_each, rounds=rounds), reach=2.0),
+    ]
+
+
+async def hot(databases: Databases, *, each: int, rounds: int) -> Figure:
+    """50 writers in two processes on one session, beside the same by load, decide, compare and set."""
+
+    async def measure(kind: str) -> float:
+        url = await prepared(databases)
+        async with satchel.open(url) as store:
+            manager = SessionManager(store, ADA)
+            session_id = (await manager.create_session()).session_id
+            processes = [
+                await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "benchmarks.rivals", kind, url, session_id, "25", str(each)),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                )
+                for _ in range(2)
+            ]
+            for process in processes:
+                assert process.stdout is not None
+                assert await process.stdout.readline() == b"ready\n"
+            began = time.perf_counter()
+            codes = await asyncio.gather(*(_go(process) for process in processes))
+            took = time.perf_counter() - began
+            assert codes == [0, 0]
+            if kind == "satchel":
+                session = await manager.get_session(session_id, include=())
+                assert session.message_count == session.last_seq == session.version == 50 * each, "an append is lost"
+        databases.drop(url)
+        return took / (50 * each) * 1e6
+
+    figures = await in_turn(lambda: measure("satchel"), lambda: measure("bare"), rounds=rounds)
+    return compared("postgres.append.50x1", "µs/append", *figures, reach=3.0)
+
+
+async def _go(process: asyncio.subprocess.Process) -> int:
+    await process.communicate(b"go\n")
+    assert process.returncode is not None
+    return process.returncode
+
+
+@asynccontextmanager
+async def opened(databases: Databases) -> AsyncIterator[satchel.OpenStore]:
+    url = databases.new()
+    async with satchel.open(url) as store:
+        yield store
+    databases.drop(url)
+
+
+def groups(databases: Databases, *, quick: bool) -> dict[str, Group]:
+    rounds = 3 if quick else 9
+    each = 30 if quick else 60
+
+    async def serial() -> list[Figure]:
+        return await appends(databases, "postgres.append.serial", writers=1, sessions=1, each=20 * each, rounds=rounds)
+
+    async def many() -> list[Figure]:
+        return await appends(databases, "postgres.append.64x64", writers=64, sessions=64, each=2 * each, rounds=rounds)
+
+    async def on_one() -> list[Figure]:
+        return [await hot(databases, each=each, rounds=min(rounds, 5))]
+
+    async def long() -> list[Figure]:
+        return await long_sessions(
+            lambda: opened(databases), prefix="postgres.", rounds=rounds, calls=30 if quick else 60, reach_of_page=0.7
+        )
+
+    return {
+        "postgres.append.serial": serial,
+        "postgres.append.64x64": many,
+        "postgres.append.50x1": on_one,
+        "postgres.long": long,
+    }

@@ -1,0 +1,212 @@
+"""A private PostgreSQL server."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from satchel.servers.program import (
+    STOP_PATIENCE,
+    ServerMissing,
+    account,
+    end_watch,
+    free_port,
+    kill_all,
+    new_folder,
+    remove,
+    start,
+    watch_over,
+)
+
+USER = "satchel"
+START_PATIENCE = 30.0
+FOLDERS = (
+    "/usr/lib/postgresql/*/bin",
+    "/usr/pgsql-*/bin",
+    "/opt/homebrew/opt/postgresql@*/bin",
+    "/usr/local/pgsql/bin",
+)
+
+_SETTINGS: Mapping[str, str] = {
+    "max_connections": "100",
+    "shared_buffers": "64MB",
+    "unix_socket_permissions": "0700",
+    "log_min_messages": "fatal",
+    "log_min_error_statement": "panic",
+}
+
+
+def programs() -> Path:
+    """The folder of `initdb` and `postgres`, of the newest version that is installed. Raises ServerMissing."""
+    found = [path for pattern in FOLDERS for path in Path("/").glob(pattern.lstrip("/")) if (path / "initdb").exists()]
+    if found:
+        return max(found, key=_version)
+    on_path = shutil.which("initdb")
+    if on_path is not None:
+        return Path(on_path).resolve().parent
+    raise ServerMissing("there is no PostgreSQL server here: install the package postgresql")
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", str(path)))
+
+
+class PostgresServer:
+    """``settings`` are those of `postgresql.conf`. Use it as a context manager, or ``start`` and ``stop``."""
+
+    def __init__(self, *, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = {**_SETTINGS, **(settings or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
+        self._folder: Path | None = None
+        self._programs: Path | None = None
+        self.port = 0
+
+    def __enter__(self) -> PostgresServer:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "it was not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Make a new cluster and serve it. Raises ServerMissing, RuntimeError (with the server's own words)."""
+        self._programs = programs()
+        owner = account("postgres")
+        self._folder = folder = new_folder("satchel-postgres-", owner)
+        self.port = free_port()
+        try:
+            made = start(
+                [
+                    self._programs / "initdb",
+                    "--pgdata=data",
+                    f"--username={USER}",
+                    "--auth=trust",
+                    "--encoding=UTF8",
+                    "--locale=C",
+                    "--no-sync",
+                    "--no-instructions",
+                ],
+                folder=folder,
+                owner=owner,
+                log=folder / "log",
+            )
+            if made.wait(START_PATIENCE) != 0:
+                raise RuntimeError(f"initdb failed: {self.log()}")
+            self.start_again()
+        except BaseException:
+            self.stop()
+            raise
+
+    def start_again(self) -> None:
+        """Serve the cluster that is there, on the same port: after ``kill``, or ``shut_down``."""
+        assert self._folder is not None
+        assert self._programs is not None
+        settings = [f"--{name.replace('_', '-')}={value}" for name, value in self._settings.items()]
+        self._process = start(
+            [
+                self._programs / "postgres",
+                "-D",
+                "data",
+                "-h",
+                "127.0.0.1",
+                "-p",
+                str(self.port),
+                "-k",
+                str(self._folder),
+                *settings,
+            ],
+            folder=self._folder,
+            owner=account("postgres"),
+            log=self._folder / "log",
+        )
+        self._watcher = watch_over(self._process, self._folder, signal_name="INT")
+        deadline = time.monotonic() + START_PATIENCE
+        while not self._answers():
+            if self._process.poll() is not None:
+                raise RuntimeError(f"the server ended at once: {self.log()}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the server did not come up within {START_PATIENCE:g} s: {self.log()}")
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        assert self._programs is not None
+        done = subprocess.run(
+            [self._programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)], check=False
+        )
+        return done.returncode == 0
+
+    def create_database(self, name: str) -> str:
+        """Its address."""
+        self._psql(f'CREATE DATABASE "{name}"')
+        return self.url(name)
+
+    def drop_database(self, name: str) -> None:
+        self._psql(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def shell(self, database: str) -> subprocess.Popen[bytes]:
+        """A `psql` that reads statements from its standard input and writes plain rows."""
+        assert self._programs is not None
+        return subprocess.Popen(
+            [self._programs / "psql", "-X", "-q", "-A", "-t", "-d", self.url(database)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def _psql(self, statement: str) -> None:
+        assert self._programs is not None
+        done = subprocess.run(
+            [self._programs / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", self.url(), "-c", statement],
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr.decode(errors="replace"))
+
+    def kill(self) -> None:
+        """As by `kill -9` of the whole server."""
+        assert self._process is not None
+        self._end_watch()
+        kill_all(self._process)
+
+    def _end_watch(self) -> None:
+        if self._watcher is not None:
+            end_watch(self._watcher)
+            self._watcher = None
+
+    def shut_down(self) -> None:
+        """Fast: who is connected is sent away, what was committed is kept."""
+        self._end_watch()
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(STOP_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def stop(self) -> None:
+        """For good; twice is fine."""
+        self.shut_down()
+        if self._folder is not None:
+            remove(self._folder)
+            self._folder = None
+
+    def log(self) -> str:
+        """What the server said."""
+        assert self._folder is not None
+        return (self._folder / "log").read_text(errors="replace")[-4000:]

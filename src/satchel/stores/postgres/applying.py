@@ -1,0 +1,147 @@
+"""Changes as columns of rows: what a batch writes is one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from satchel.domain.event import CHAT_FORMAT, Event
+from satchel.domain.ids import SessionRef
+from satchel.domain.record import SessionRecord, encode_record
+from satchel.domain.state import Clock, Want
+from satchel.store import Change
+from satchel.stores.postgres.queries import SQL
+from satchel.stores.postgres.rows import (
+    call_row,
+    event_row,
+    has_same_entries,
+    idempotency_row,
+    piece_row,
+    run_row,
+    session_row,
+)
+
+Columns = list[Sequence[Any]]
+
+_APPEND_ONE = SQL["append_one"]
+_APPEND = SQL["append"]
+_COMMIT = SQL["commit"]
+_SESSION = 16
+_ASKED, _KEY, _EVENT, _CALL, _RUN, _PIECE, _STREAM, _TEXT = 4, 6, 17, 16, 12, 9, 6, 4
+
+
+class Basis(NamedTuple):
+    """What changes were decided on: the records as they were, and the keys of which nobody has looked whether they exist."""
+
+    records: Mapping[SessionRef, SessionRecord | None]
+    unseen: Mapping[SessionRef, Want]
+
+
+NO_BASIS = Basis({}, {})
+
+
+def statement_of(changes: Sequence[Change], clock: Clock | None, basis: Basis) -> tuple[str, list[Any]]:
+    """The statement and its values; ``clock`` where it is not the server's.
+
+    Raises what a change raises that holds no rows: UnicodeError, TypeError, AttributeError.
+    """
+    now = None if clock is None else clock.now
+    if all(_is_append(change, basis) for change in changes):
+        if len(changes) == 1:
+            return _APPEND_ONE, [*_append_row(changes[0]), now]
+        return _APPEND, [*zip(*map(_append_row, changes), strict=True), now]
+    sessions: list[tuple[Any, ...]] = []
+    asked: list[tuple[Any, ...]] = []
+    keys: list[tuple[Any, ...]] = []
+    events: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
+    runs: list[tuple[Any, ...]] = []
+    pieces: list[tuple[Any, ...]] = []
+    streams: list[tuple[Any, ...]] = []
+    memories: list[tuple[Any, ...]] = []
+    metadata: list[tuple[Any, ...]] = []
+    for position, change in enumerate(changes, 1):
+        key = (position, *change.ref)
+        sessions.append((*change.ref, change.base, change.not_after, *session_row(change.record)))
+        asked.extend([(*key, kept.key_hash) for kept in change.idempotency])
+        if change.ref in basis.unseen:
+            asked.extend([(*key, unseen) for unseen in basis.unseen[change.ref].keys])
+        keys.extend([(*key, *idempotency_row(kept)) for kept in change.idempotency])
+        events.extend([(*key, *event_row(event)) for event in change.events])
+        calls.extend([(*key, *call_row(call)) for call in change.calls])
+        runs.extend([(*key, *run_row(run)) for run in change.runs])
+        pieces.extend([(*key, *piece_row(piece)) for piece in change.partials])
+        streams.extend([(*key, *ended) for ended in change.ended_streams])
+        if change.working_memory is not None:
+            memories.append((*key, change.working_memory.decode()))
+        if change.metadata is not None:
+            metadata.append((*key, change.metadata.decode()))
+    return _COMMIT, [
+        *_columns(sessions, _SESSION),
+        now,
+        *_columns(asked, _ASKED),
+        *_columns(keys, _KEY),
+        *_columns(events, _EVENT),
+        *_columns(calls, _CALL),
+        *_columns(runs, _RUN),
+        *_columns(pieces, _PIECE),
+        *_columns(streams, _STREAM),
+        *_columns(memories, _TEXT),
+        *_columns(metadata, _TEXT),
+    ]
+
+
+def _columns(rows: Iterable[tuple[Any, ...]], width: int) -> Columns:
+    return list(zip(*rows, strict=True)) or [()] * width
+
+
+def _is_append(change: Change, basis: Basis) -> bool:
+    """One event without extras and its key, and nothing that the indexes hold."""
+    if len(change.events) != 1 or len(change.idempotency) != 1 or change.base is None:
+        return False
+    if change.runs or change.calls or change.partials or change.ended_streams:
+        return False
+    if change.working_memory is not None or change.metadata is not None:
+        return False
+    before = basis.records.get(change.ref)
+    unseen = basis.unseen.get(change.ref)
+    return (
+        before is not None
+        and before.revision == change.base == change.record.revision - 1
+        and has_same_entries(before, change.record)
+        and (unseen is None or unseen.keys == (change.idempotency[0].key_hash,))
+        and _is_plain(change.events[0])
+    )
+
+
+def _is_plain(event: Event) -> bool:
+    return (
+        event.refers_to is None
+        and event.status == "complete"
+        and event.format == CHAT_FORMAT
+        and event.outcome is None
+        and event.metadata is None
+        and event.streamed is None
+    )
+
+
+def _append_row(change: Change) -> tuple[Any, ...]:
+    (event,) = change.events
+    record = change.record
+    return (
+        *change.ref,
+        change.base,
+        change.not_after,
+        record.updated_at,
+        record.turns_at,
+        encode_record(record).decode(),
+        *idempotency_row(change.idempotency[0]),
+        event.seq,
+        event.version,
+        event.kind,
+        event.at,
+        event.actor,
+        event.run_id,
+        event.tokens,
+        event.body.decode(),
+    )

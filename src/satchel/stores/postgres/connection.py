@@ -1,0 +1,191 @@
+"""Connections to a server, and what its errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+from asyncpg import exceptions
+from asyncpg.connect_utils import SessionAttribute
+
+from satchel.errors import InvalidInput, SatchelError, StoreBusy, StoreCorrupt, StoreUnavailable
+from satchel.stores.postgres.address import Address
+
+STATEMENT_PATIENCE = 30.0  # seconds until a server that does not answer is given up
+LOCK_PATIENCE = 5  # seconds that a statement waits for a row which another transaction holds
+STATEMENTS = 200
+
+# A direct connection keeps prepared statements, and settings of its own. The plan of an array of unknown length is the right
+# one, and is made once.
+_SETTINGS = {
+    "application_name": "satchel",
+    "default_transaction_isolation": "read committed",
+    "jit": "off",
+    "lock_timeout": f"{LOCK_PATIENCE}s",
+    "plan_cache_mode": "force_generic_plan",
+    "idle_in_transaction_session_timeout": "10s",
+}
+# Behind a pooler nothing may outlive the transaction.
+_BEGIN = (
+    f"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{LOCK_PATIENCE}s'; SET LOCAL idle_in_transaction_session_timeout = '10s';"
+    " SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL jit = off"
+)
+
+Row = Any  # asyncpg.Record, or the tuple of a row inside an array
+Fetch = Callable[..., Awaitable[list[Row]]]  # one statement and its values
+
+
+class Line:
+    """One connection. ``is_shared``: a pooler gives each transaction another server process."""
+
+    __slots__ = ("connection", "is_shared")
+
+    def __init__(self, connection: Any, *, is_shared: bool) -> None:
+        self.connection = connection
+        self.is_shared = is_shared
+
+    async def fetch(self, statement: str, *values: object) -> list[Row]:
+        """One statement, which is a transaction by itself."""
+        if not self.is_shared:
+            rows: list[Row] = await self.connection.fetch(statement, *values, timeout=STATEMENT_PATIENCE)
+            return rows
+        async with self.transaction():
+            return await self.fetch_inside(statement, *values)
+
+    async def fetch_inside(self, statement: str, *values: object) -> list[Row]:
+        """In the transaction that is open."""
+        rows: list[Row] = await self.connection.fetch(statement, *values, timeout=STATEMENT_PATIENCE)
+        return rows
+
+    async def run_inside(self, statement: str, *values: object) -> int:
+        """The rows that it changed."""
+        status: str = await self.connection.execute(statement, *values, timeout=STATEMENT_PATIENCE)
+        count = status.rsplit(" ", 1)[-1]
+        return int(count) if count.isdigit() else 0
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        await self.connection.execute(_BEGIN, timeout=STATEMENT_PATIENCE)
+        try:
+            yield
+        except BaseException as error:
+            if leaves_usable(error) and not self.connection.is_closed():
+                await self.connection.execute("ROLLBACK", timeout=STATEMENT_PATIENCE)
+            raise
+        await self.connection.execute("COMMIT", timeout=STATEMENT_PATIENCE)
+
+
+async def connect(address: Address, *, is_shared: bool) -> Line:
+    """Raises the driver's errors, OSError and TimeoutError."""
+    connection = await asyncpg.connect(
+        address.dsn,
+        timeout=address.connect_timeout,
+        target_session_attrs=SessionAttribute(address.target_session_attrs),
+        statement_cache_size=0 if is_shared else STATEMENTS,
+        max_cached_statement_lifetime=0,
+        max_cacheable_statement_size=0,
+        server_settings=None if is_shared else _SETTINGS,
+    )
+    return Line(connection, is_shared=is_shared)
+
+
+async def first_connect(address: Address) -> Line:
+    """Finds out whether a pooler stands between: it refuses our settings, or another process answers than greeted us."""
+    try:
+        line = await connect(address, is_shared=False)
+    except exceptions.PostgresError as error:
+        if state_of(error) != _UNKNOWN_SETTING:
+            raise
+        return await connect(address, is_shared=True)
+    try:
+        pid = int(line.connection.get_server_pid())
+        # A statement without values: nothing is prepared, in whoever's process it runs.
+        await line.connection.execute(f"DO $$ BEGIN ASSERT pg_backend_pid() = {pid}; END $$")
+    except exceptions.AssertError:
+        line.connection.terminate()
+        return await connect(address, is_shared=True)
+    except BaseException:
+        line.connection.terminate()
+        raise
+    return line
+
+
+# What the errors mean
+
+_UNKNOWN_SETTING = "08P01"  # what pgbouncer says to a setting that it does not keep apart
+_LOST = ("08", "57P")  # the connection is gone, or the server goes away
+_AGAIN = frozenset({"40001", "40P01", "55P03"})
+_UNBINDABLE = frozenset({"22000", "22003", "22021", "22P05"})
+_READ_ONLY = frozenset({"25006"})
+
+GONE = (OSError, TimeoutError, exceptions.InterfaceError, exceptions.InternalClientError)
+DRIVER_ERRORS = (exceptions.PostgresError, *GONE)
+
+
+def state_of(error: BaseException) -> str:
+    """The SQLSTATE; "" when the server said none."""
+    found = getattr(error, "sqlstate", None)
+    return found if isinstance(found, str) else ""
+
+
+def _is_of_a_value(error: BaseException) -> bool:
+    """The driver itself refused a value; nothing was sent."""
+    return isinstance(error, exceptions.InterfaceError) and isinstance(error, ValueError)
+
+
+def is_unbindable(error: BaseException) -> bool:
+    """A value that no statement can take: a number beyond 64 bits, half a character, NUL."""
+    return _is_of_a_value(error) or state_of(error) in _UNBINDABLE
+
+
+def is_lost(error: BaseException) -> bool:
+    """Nobody knows what became of the statement."""
+    if isinstance(error, exceptions.PostgresError):
+        return state_of(error).startswith(_LOST)
+    return isinstance(error, GONE) and not _is_of_a_value(error)
+
+
+def is_worth_another_try(error: BaseException) -> bool:
+    """Nothing was stored, and the same may succeed: deadlocks, serialization, a row that somebody held for too long."""
+    return state_of(error) in _AGAIN
+
+
+def is_read_only(error: BaseException) -> bool:
+    """The server takes no writes: it became a standby."""
+    return state_of(error) in _READ_ONLY
+
+
+def is_bad_change(error: BaseException) -> bool:
+    """It cannot be stored, however often it is tried: a constraint, a value that is none, a row that is too large."""
+    return is_unbindable(error) or state_of(error)[:2] in ("22", "23", "54")
+
+
+def leaves_usable(error: BaseException) -> bool:
+    """The connection is at rest after ``error``: the server refused a statement, or the fault was ours."""
+    return isinstance(error, Exception) and not is_lost(error)
+
+
+def meaning_of(error: BaseException) -> SatchelError:
+    """What a caller hears: no text of the server's, which may show statements and values."""
+    state = state_of(error)
+    if isinstance(error, exceptions.ClientConfigurationError):
+        return InvalidInput("is no address of a PostgreSQL server", field="url")
+    if is_unbindable(error):
+        return InvalidInput(f"holds a value that this store cannot look for ({type(error).__name__})", field="request")
+    if state in _AGAIN:
+        return StoreBusy("other transactions kept the rows; nothing was stored")
+    if state == "53300":
+        return StoreBusy("the server takes no more connections; nothing was stored")
+    if state in ("XX001", "XX002"):
+        return StoreCorrupt("the database")
+    if state == "53100":
+        return StoreUnavailable("the disk is full")
+    if state in _READ_ONLY or isinstance(error, exceptions.TargetServerAttributeNotMatched):
+        return StoreUnavailable("no server takes writes now")
+    if isinstance(error, TimeoutError):
+        return StoreUnavailable("the server does not answer")
+    if state:
+        return StoreUnavailable(f"PostgreSQL says {type(error).__name__.removesuffix('Error')} ({state})")
+    return StoreUnavailable(f"the server cannot be reached ({type(error).__name__})")

@@ -1,0 +1,132 @@
+"""The store's connections: a bounded number, a bounded wait, nothing kept that is in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from satchel.errors import SatchelError, StoreBusy, StoreUnavailable
+from satchel.stores.postgres.address import Address
+from satchel.stores.postgres.connection import DRIVER_ERRORS, Line, is_lost, leaves_usable, meaning_of
+
+RECONNECT_PAUSE = 0.05  # seconds between two tries, and up to twice that
+CLOSE_PATIENCE = 2.0  # seconds that a server may take to say goodbye
+
+
+class Pool:
+    """``first``: a connection that is there already."""
+
+    def __init__(self, address: Address, connect: Callable[[], Awaitable[Line]], *, first: Line) -> None:
+        self._address = address
+        self._connect = connect
+        self._idle = [first]  # the one used last is taken first
+        self._free = asyncio.Semaphore(address.pool_size)
+        self._away_since: float | None = None
+        self._closed = False
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[Line]:
+        """Raises StoreBusy when no connection is free in time, StoreUnavailable when the server is away. Driver's errors of
+        the block leave it as they are."""
+        await self._enter()
+        try:
+            line = await self._take()
+            try:
+                yield line
+            except BaseException as error:
+                self._put_back(line, usable=leaves_usable(error))
+                if is_lost(error):
+                    self.forget_idle()
+                raise
+            self._put_back(line, usable=True)
+        finally:
+            self._free.release()
+
+    async def _enter(self) -> None:
+        if not self._free.locked():
+            await self._free.acquire()  # at once
+            return
+        try:
+            async with asyncio.timeout(self._address.pool_wait):
+                await self._free.acquire()
+        except TimeoutError:
+            raise StoreBusy(
+                f"all {self._address.pool_size} connections were in use for {self._address.pool_wait:g} s;"
+                " nothing was stored (pool_size and pool_wait of the store's address)"
+            ) from None
+
+    async def _take(self) -> Line:
+        while self._idle:
+            line = self._idle.pop()
+            if not line.connection.is_closed():
+                return line
+        return await self._open()
+
+    async def _open(self) -> Line:
+        """A server that goes away comes back, or another takes its place: it is waited for, but once it has been away for
+        that long, nobody waits any more."""
+        while True:
+            try:
+                line = await self._connect()
+            except DRIVER_ERRORS as error:
+                refused = meaning_of(error)
+                now = time.monotonic()
+                if self._away_since is None:
+                    self._away_since = now
+                if not isinstance(refused, (StoreUnavailable, StoreBusy)) or not _may_pass(error):
+                    raise refused from error
+                if now - self._away_since >= self._address.connect_timeout or self._closed:
+                    raise refused from error
+            else:
+                self._away_since = None
+                return line
+            await asyncio.sleep(RECONNECT_PAUSE * (1 + random.random()))  # noqa: S311  # spreads the tries
+
+    def _put_back(self, line: Line, *, usable: bool) -> None:
+        if usable and not self._closed and not line.connection.is_closed():
+            self._idle.append(line)
+        else:
+            line.connection.terminate()
+
+    def forget_idle(self) -> None:
+        """One was lost: what is idle may be as dead, or lead to a server that is not the first any more."""
+        while self._idle:
+            self._idle.pop().connection.terminate()
+
+    async def close(self) -> None:
+        self._closed = True
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(_say_goodbye(line) for line in idle))
+
+
+class Again:
+    """A bounded number of tries with growing, random pauses between."""
+
+    def __init__(self, tries: int) -> None:
+        self._left = tries
+        self._pause = 0.005
+
+    async def pause(self) -> bool:
+        """False: no try is left."""
+        self._left -= 1
+        if self._left <= 0:
+            return False
+        await asyncio.sleep(self._pause * random.random())  # noqa: S311  # spreads the tries
+        self._pause *= 2
+        return True
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Wrong passwords and missing databases stay as they are."""
+    state = getattr(error, "sqlstate", None)
+    return not isinstance(state, str) or state[:2] in ("08", "57", "53")
+
+
+async def _say_goodbye(line: Line) -> None:
+    try:
+        await line.connection.close(timeout=CLOSE_PATIENCE)
+    except (SatchelError, *DRIVER_ERRORS):
+        line.connection.terminate()
