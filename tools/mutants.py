@@ -170,6 +170,50 @@ MUTANTS = (
         "    elif role in INSTRUCTION_ROLES:\n",
         '    elif role == "none":\n',
     ),
+    Mutant(
+        name="a tool that may have run is run again",
+        edits=(
+            Edit(
+                path="src/satchel/engines/chat/engine.py",
+                old="if call.tool_call_id is not None and (tool is None or not tool.repeatable):",
+                new="if call.tool_call_id is None:",
+            ),
+        ),
+        tests=("tests/engines/test_chat_again.py",),
+    ),
+    Mutant(
+        name="an answer that is there is asked for again",
+        edits=(
+            Edit(
+                path="src/satchel/engines/chat/messages.py",
+                old="        story.last = Said(seq=message.seq, calls=tuple(_calls_of(body)))",
+                new="        story.last = None",
+            ),
+        ),
+        tests=("tests/engines/test_chat_again.py",),
+    ),
+    Mutant(
+        name="an endpoint's error quotes the key",
+        edits=(
+            Edit(
+                path="src/satchel/engines/chat/model.py",
+                old='return text if self._api_key == "none" else text.replace(self._api_key, "(the key)")',
+                new="return text",
+            ),
+        ),
+        tests=("tests/engines/test_chat_faults.py",),
+    ),
+    Mutant(
+        name="a call runs before anybody approved it",
+        edits=(
+            Edit(
+                path="src/satchel/engines/chat/engine.py",
+                old="return tool is not None and tool.needs_approval and asked.parsed() is not None",
+                new="return False",
+            ),
+        ),
+        tests=("tests/engines/test_chat_approvals.py",),
+    ),
 )
 
 
