@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from benchmarks import bare
+from benchmarks.cycles import ChangesKept, commits_of, run_cycles, write
 from benchmarks.reads import conversation
 from satchel import Principal, SessionManager
 from satchel.commit import OpenStore
 from satchel.stores.memory import MemoryStore
+from satchel.stores.sqlite import SqliteStore
 
 
 async def test_the_long_session_has_its_messages_and_calls_at_its_beginning() -> None:
@@ -15,3 +20,22 @@ async def test_the_long_session_has_its_messages_and_calls_at_its_beginning() ->
     assert (session.last_seq, session.version) == (300, 300)
     assert [message.seq for message in session.messages] == list(range(1, 51))
     assert [call.seq for call in session.tool_history] == list(range(51, 101))
+
+
+async def test_the_bare_loop_of_runs_writes_the_same_rows(tmp_path: Path) -> None:
+    empty, ours, theirs = (tmp_path / name for name in ("empty.db", "ours.db", "theirs.db"))
+    async with OpenStore(SqliteStore(empty)):
+        pass
+    keeping = ChangesKept(SqliteStore(ours))
+    async with OpenStore(keeping) as store:
+        await run_cycles(store, each=1)
+    bare.empty_copy(empty, theirs)
+    write(theirs, commits_of(keeping.of))
+    mine, bares = bare.connect(ours), bare.connect(theirs)
+    for table in ("sessions", "events", "runs", "tool_calls", "idempotency_records"):
+        select = f"SELECT * FROM {table} ORDER BY 1, 2, 3"  # noqa: S608  # fixed names
+        rows = mine.execute(select).fetchall()
+        assert rows
+        assert rows == bares.execute(select).fetchall(), table
+    mine.close()
+    bares.close()

@@ -156,3 +156,21 @@ async def tell(ctx: RunContext) -> None:
             await answer.write(f"{word} ")
             await asyncio.sleep(0.02)
     note("end", ctx)
+
+
+async def sure(ctx: RunContext) -> None:
+    """Presses a button once, asks, and goes on when it is answered."""
+    note("start", ctx)
+    async with ctx.tool("press", {"button": 0}, step="press") as call:
+        if not call.is_replayed:
+            note("tool0", ctx)
+            await asyncio.sleep(0.3)
+            call.result = 0
+    try:
+        answer = await ctx.ask("sure", "Sure?")
+    except asyncio.CancelledError:
+        note("left", ctx)
+        raise
+    await asyncio.sleep(0.3)
+    await ctx.append_message({"role": "assistant", "content": answer})
+    note("end", ctx)

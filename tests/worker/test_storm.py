@@ -50,7 +50,7 @@ async def test_workers_that_are_killed_again_and_again_leave_nothing_undone(
 ) -> None:
     """One of them with a lying clock, where libfaketime is installed. Half of the runs have three attempts."""
     luck = random.Random(3)
-    agents = ("work", "family", "work", "tell")
+    agents = ("work", "family", "sure", "tell")
     session_ids = [await stage.session() for _ in range(sessions)]
     runs = [
         await stage.added(
@@ -65,6 +65,7 @@ async def test_workers_that_are_killed_again_and_again_leave_nothing_undone(
         )
         return worker, wall_clock
 
+    answering = asyncio.create_task(answer_all(stage, [run for run in runs if run.agent == "sure"]))
     alive = list(await asyncio.gather(*(start(lie, is_awaited=True) for lie in (None, None, "+1h"))))
     hits = 0
     for turn in range(kills):
@@ -78,6 +79,7 @@ async def test_workers_that_are_killed_again_and_again_leave_nothing_undone(
     assert hits >= 3, "hardly a kill hit a worker that held a run: this shows nothing"
     for run in runs:
         await stage.ended(run, within=120)
+    await answering
     for worker, _ in alive:
         await until(lambda: worker.is_up)  # noqa: B023  # awaited here; before it is, a signal ends it as any process
         worker.process.send_signal(signal.SIGTERM)
@@ -90,6 +92,19 @@ async def test_workers_that_are_killed_again_and_again_leave_nothing_undone(
     _log.info("runs: %s; agents began %d times", dict(statuses), len(workers.of("start")))
 
 
+async def answer_all(stage: Stage, runs: Sequence[Run]) -> None:
+    """Each of them once it asks, until all are over."""
+    waiting = list(runs)
+    while waiting:
+        for run in list(waiting):
+            found = await stage.now(run)
+            if found.status == "WAITING":
+                await stage.runs.answer_run(run.session_id, run.run_id, "yes")
+            elif found.is_terminal:
+                waiting.remove(run)
+        await asyncio.sleep(0.1)
+
+
 async def check_runs(workers: Workers, stage: Stage, runs: Sequence[Run]) -> collections.Counter[str]:
     """Each ended, and none was executed more often than its attempts allow. How often each status came."""
     ended = {run.run_id: await stage.now(run) for run in runs}
@@ -98,12 +113,16 @@ async def check_runs(workers: Workers, stage: Stage, runs: Sequence[Run]) -> col
     attempts = collections.Counter(run_id for run_id, _ in executed)
     finished = {effect.run_id for effect in workers.of("end")}
     for run_id, run in ended.items():
-        assert attempts[run_id] <= run.attempt <= run.max_attempts
+        asked = await question_kinds(stage, run)
+        assert asked == [] or (run.agent, asked[0], len(asked) <= 2) == ("sure", "question_asked", True), asked
+        granted = run.max_attempts + asked.count("question_answered")  # an answer has a start of its own
+        assert attempts[run_id] <= run.attempt <= granted
         if run.status == "COMPLETED":
             assert run_id in finished
+            assert len(asked) == (2 if run.agent == "sure" else 0)
         else:
             assert run.error is not None
-            assert (run.status, run.error.code, run.attempt) == ("FAILED", "worker_lost", run.max_attempts)
+            assert (run.status, run.error.code, run.attempt) == ("FAILED", "worker_lost", granted)
     statuses: collections.Counter[str] = collections.Counter(run.status for run in ended.values())
     assert statuses["COMPLETED"] > len(runs) / 2
     assert statuses["FAILED"] >= 1
@@ -111,10 +130,15 @@ async def check_runs(workers: Workers, stage: Stage, runs: Sequence[Run]) -> col
     return statuses
 
 
+async def question_kinds(stage: Stage, run: Run) -> list[str]:
+    log = await stage.log(run.session_id)
+    return [event.kind for event in log if event.run_id == run.run_id and event.kind.startswith("question")]
+
+
 def was_executing(workers: Workers, worker: WorkerProcess) -> bool:
-    """Whether an agent had begun in this worker, and had not come to its end."""
+    """Whether an agent had begun in this worker, and had neither come to its end nor left to wait for an answer."""
     mine = [effect for effect in workers.effects if effect.pid == worker.pid]
-    ended = {(effect.run_id, effect.attempt) for effect in mine if effect.what == "end"}
+    ended = {(effect.run_id, effect.attempt) for effect in mine if effect.what in ("end", "left")}
     return any(effect.what == "start" and (effect.run_id, effect.attempt) not in ended for effect in mine)
 
 

@@ -447,10 +447,10 @@ class StreamSuite(StoreSuite):
         await stage.runs().complete_run(sid, first)
         _, second = await stage.started_run(sid)
         await say(stage, sid, second, "second")
-        following = asyncio.create_task(heard(stage.sessions().follow(sid, after=0, run_id=second.run_id, text=True)))
-        await asyncio.sleep(0.02)
+        following = stage.sessions().follow(sid, after=0, run_id=second.run_id, text=True)
+        early = [await asyncio.wait_for(anext(following), PATIENCE) for _ in range(3)]
         await stage.runs().complete_run(sid, second)
-        shown = [item.text if isinstance(item, TextDelta) else item.kind for item in await following]
+        shown = [item.text if isinstance(item, TextDelta) else item.kind for item in (*early, *await heard(following))]
         assert shown == ["run_added", "run_started", "second", "message", "run_ended"]
 
     async def test_a_delta_as_json_says_where_the_next_begins(self, stage: Stage) -> None:
