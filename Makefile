@@ -1,7 +1,7 @@
 # Everything here needs make and Python 3.11 or later, and makes the rest itself: `make help`.
 #   PYTHON=/path/to/python3.12   the interpreter that .venv is made from (else the first good python3.x on the PATH)
 #   STORES='sqlite postgres'     which stores `make bench` measures
-#   ARGS='-k version'            handed on to demo, test, test-full, bench and mutants
+#   ARGS='-k version'            handed on to demo, serve, test, test-full, bench and mutants
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -18,7 +18,7 @@ CODE := $(wildcard src tests benchmarks tools)
 DEMO_WHEELS := $(CURDIR)/.cache/demo-wheels
 PYTEST := SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/python -m pytest
 
-.PHONY: help demo test test-full check format bench mutants lock clean venv demo-wheels
+.PHONY: help demo serve test test-full check format bench mutants openapi lock clean venv demo-wheels
 
 help: ## list the targets
 	@echo "Satchel: make TARGET [ARGS='…'] [PYTHON=/path/to/python3]"
@@ -26,6 +26,9 @@ help: ## list the targets
 
 demo: venv demo-wheels ## play the demo: an agent repairs a Flask project, is killed, and goes on (no network at play time)
 	@SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/satchel demo $(ARGS)
+
+serve: venv demo-wheels ## serve the demo's agents over HTTP on this machine, and print the line to try it with
+	@SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/satchel serve $(ARGS)
 
 test: venv demo-wheels ## run the tests, without those marked `full`
 	@echo "==> tests, two processes, without those marked full"
@@ -61,6 +64,9 @@ bench: venv ## run the benchmarks behind the numbers in the docs
 
 mutants: venv ## break the code in small ways and see that a test notices each
 	@$(BIN)/python -m tools.mutants $(ARGS)
+
+openapi: venv ## write docs/openapi.json anew from the table of routes
+	@$(BIN)/python -m tools.make_openapi
 
 lock: ## pin all dependencies anew in requirements/*.lock
 	@PYTHON="$(PYTHON)" tools/lock.sh $(UV_VERSION)

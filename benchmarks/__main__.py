@@ -14,6 +14,7 @@ from benchmarks.appends import appends, file_size
 from benchmarks.cycles import cycles
 from benchmarks.figures import Figure
 from benchmarks.followers import thousand
+from benchmarks.http import http
 from benchmarks.processes import import_memory, import_time, lone_writer
 from benchmarks.reads import lists, long_sessions
 from benchmarks.streams import delays
@@ -61,6 +62,9 @@ def groups(*, quick: bool) -> dict[str, Group]:
     async def followed_by_many() -> list[Figure]:
         return await thousand(seconds=4 if quick else 10)
 
+    async def over_http() -> list[Figure]:
+        return await http(rounds=rounds, each=each)
+
     async def followed() -> list[Figure]:
         return await delays(count=50 if quick else 150)
 
@@ -80,6 +84,7 @@ def groups(*, quick: bool) -> dict[str, Group]:
         "run.pickup": picked_up,
         "run.cycle": cycled,
         "follow.1000": followed_by_many,
+        "http": over_http,
         "follow": followed,
         "context.tokens": counted,
         "processes": processes,

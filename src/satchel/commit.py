@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
@@ -56,6 +56,15 @@ class Committed(msgspec.Struct, Generic[V], frozen=True, gc=False):
     value: V
     answer: Answer
     replayed: bool
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What one commit was, for who measures: decisions, ``seconds`` from handing it in, and what was applied."""
+
+    decisions: int
+    seconds: float
+    kinds: tuple[str, ...] = ()
+    runs: tuple[RunRow, ...] = ()
 
 
 class _Apart(IntEnum):
@@ -233,10 +242,12 @@ _Again = list[tuple[SessionRef, list[_Waiting]]]
 class _Batch:
     """What goes to the store together: decisions by session, in the order in which they came."""
 
-    __slots__ = ("_folds", "_unreadable", "taken")
+    __slots__ = ("_applied", "_began", "_folds", "_unreadable", "taken")
 
     def __init__(self, taken: dict[SessionRef, list[_Waiting]]) -> None:
         self.taken = taken
+        self._began = time.monotonic()
+        self._applied: list[_Fold] = []
         self._folds: dict[SessionRef, _Fold] = {}
         self._unreadable: dict[SessionRef, SatchelError] = {}
 
@@ -267,6 +278,7 @@ class _Batch:
         for ref, fold in self._folds.items():
             outcome = told.get(ref, Outcome.APPLIED)
             if outcome is Outcome.APPLIED:
+                self._applied.append(fold)
                 for waiting, result in zip(fold.waiting, fold.results, strict=True):
                     waiting.answer(result)
             elif outcome is Outcome.REJECTED:
@@ -283,6 +295,14 @@ class _Batch:
         for ref, error in self._unreadable.items():
             again += _refuse(ref, self.taken[ref], error)
         return again
+
+    def seen(self) -> Seen:
+        return Seen(
+            sum([len(waiting) for waiting in self.taken.values()]),
+            time.monotonic() - self._began,
+            tuple([event.kind for fold in self._applied for event in fold.events]),
+            tuple([run for fold in self._applied for run in fold.runs.values()]),
+        )
 
     def fail(self, error: BaseException) -> _Again:
         """The whole of it failed. If the store is not to blame one decision is, and nobody else may hear of it: what was
@@ -324,9 +344,10 @@ def _still_patient(waiting: list[_Waiting]) -> list[_Waiting]:
 
 
 class Committer:
-    """See the module. Lives on one event loop."""
+    """See the module. Lives on one event loop. ``observer`` is told of each commit."""
 
     def __init__(self, store: Store) -> None:
+        self.observer: Callable[[Seen], None] | None = None
         self._store = store
         self._waiting: dict[SessionRef, list[_Waiting]] = {}
         self._in_flight: set[SessionRef] = set()
@@ -413,6 +434,8 @@ class Committer:
             except Exception as error:  # noqa: BLE001  # a store's answer that is none: nobody may wait for ever
                 again = batch.fail(error)
             self._take_back(again)
+            if self.observer is not None:
+                self.observer(batch.seen())
         if self._waiting:
             self._schedule(landing.get_loop())
 

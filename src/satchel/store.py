@@ -148,6 +148,13 @@ class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[str, ...] = ()
 
 
+class Setting(msgspec.Struct, frozen=True):
+    """What is kept under a name for the whole store, and how often it was written."""
+
+    revision: int
+    value: bytes
+
+
 class Store(Protocol):
     """A database, open. Raises StoreUnavailable when it is away (nothing was stored) and StoreMisused when it is not open;
     a driver's own errors never leave it."""
@@ -313,4 +320,12 @@ class Store(Protocol):
     async def scrub(self, *, most: int | None = None) -> bool:
         """Remove every trace of rows that were erased from the store's files. It may take as long as the store is large,
         and keep writers waiting: with ``most``, only if it is at most that many bytes. False: not now, come back."""
+        ...
+
+    async def setting(self, name: str, *, base: int | None = None, value: bytes | None = None) -> Setting | None:
+        """What is kept under ``name`` (an id) beside all sessions: API keys and the like. None: nothing is.
+
+        With ``value``, which is JSON text, it is written first, durably, if the setting is still at revision ``base`` (None: there is none
+        yet); revisions count from 1. The answer is what is kept then: whoever finds another value than its own lost, and
+        nothing of it was written."""
         ...

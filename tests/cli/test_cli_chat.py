@@ -131,7 +131,11 @@ def test_ctrl_c_stops_the_agent_and_keeps_the_turn(terminals: Terminals) -> None
 
 def test_a_second_ctrl_c_leaves(terminals: Terminals, tmp_path: Path) -> None:
     (tmp_path / "chat_agents.py").write_text(
-        "import time\nasync def stuck(ctx):\n    async with ctx.tool('wait'):\n        time.sleep(60)\n"
+        "import asyncio, time\n"
+        "async def stuck(ctx):\n"
+        "    async with ctx.tool('wait'):\n"
+        "        asyncio.get_running_loop().run_in_executor(None, time.sleep, 60)\n"
+        "        time.sleep(60)\n"
     )
     terminal = terminals(["chat", "--agent", "chat_agents:stuck"])
     terminal.wait_for("> ")

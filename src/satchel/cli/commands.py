@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from cyclopts import App
 
-from satchel.cli import exporting, flags, importing, lifecycle, tailing, viewing, working
+from satchel.cli import exporting, flags, importing, keys, lifecycle, serving, tailing, viewing, working
 from satchel.cli.chat.command import chat
 from satchel.cli.exit_codes import explained
 
@@ -62,6 +62,8 @@ def make_app() -> App:
         name="sessions", help="List, show, close, restore, delete, import and export sessions.", help_epilogue=""
     )
     app.command(sessions)
+    keyring = App(name="keys", help="Make, list and revoke the keys of a server.", help_epilogue="")
+    app.command(keyring)
     _add(app, "demo", play_demo)
     _add(
         app,
@@ -71,6 +73,14 @@ def make_app() -> App:
         "satchel chat --continue",
         "echo 你好 | satchel chat --json | jq -r .message.content",
     )
+    _add(
+        app,
+        "serve",
+        serving.serve_http,
+        "satchel serve",
+        "satchel serve --store sqlite:///agent.db --port 8321 --agent agents:shop --idle 12h",
+    )
+    _add(app, "config", serving.print_config)
     _add(
         app,
         "tail",
@@ -113,6 +123,15 @@ def make_app() -> App:
         "satchel sessions export sess_… | jq .messages",
         usage="satchel sessions export --store URL --tenant T [OPTIONS] [SESSION_ID...]",
     )
+    _add(
+        keyring,
+        "create",
+        keys.create_key,
+        "satchel keys create --store sqlite:///agent.db --tenant acme --role user --user ada",
+        "satchel keys create --store sqlite:///agent.db --tenant acme --role agent --acting-for ada --expires-in 90d",
+    )
+    _add(keyring, "list", keys.list_keys)
+    _add(keyring, "revoke", keys.revoke_key)
     return app
 
 

@@ -21,6 +21,7 @@ from satchel.errors import (
     InvalidInput,
     NotAllowed,
     NotFound,
+    RunFailed,
     StoreError,
     StoreMisused,
     ToolCallFailed,
@@ -71,6 +72,7 @@ _BY_SITUATION: tuple[tuple[ExitCode, tuple[type[Exception], ...]], ...] = (
     (ExitCode.NOT_FOUND, (NotFound, NothingToContinue)),
     (ExitCode.REFUSED, (Conflict, NotAllowed, NotConfirmed, ToolCallFailed)),
     (ExitCode.STORE, (StoreError, StoreMissing)),
+    (ExitCode.NOT_ANSWERED, (RunFailed,)),
 )
 
 

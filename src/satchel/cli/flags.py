@@ -264,3 +264,65 @@ Instructions = Annotated[
 ]
 Continue = Annotated[bool, flag("--continue", "-c", about="Go on with the session that changed last.")]
 ChatSession = Annotated[str | None, flag("--session", about="Go on with this session.", metavar="SESSION_ID")]
+
+# -- a server
+
+ServersStore = Annotated[
+    str | None,
+    flag("--store", about="The store; made if missing. Left out: sqlite:///satchel.db.", group=WHERE, metavar="URL"),
+]
+Host = Annotated[
+    str | None,
+    flag("--host", about="The address to listen on. Left out: 127.0.0.1, this machine alone.", metavar="HOST"),
+]
+Port = Annotated[int | None, flag("--port", about="The port; 0 takes a free one. Left out: 8321.", metavar="N")]
+ServedAgents = Annotated[
+    tuple[str, ...],
+    flag(
+        "--agent",
+        about="An agent to serve, [NAME=]MODULE:OBJECT; repeat it for more. The first is that of runs which name none."
+        " Left out: the demo's, coding and data.",
+        metavar="AGENT",
+    ),
+]
+NoAgents = Annotated[bool, flag("--no-agents", about="Serve requests alone; workers elsewhere execute the runs.")]
+Idle = Annotated[
+    str | None,
+    flag("--idle", about="A session expires after this time without a change: 2s, 12h, 30d, never.", metavar="TIME"),
+]
+MaxLifetime = Annotated[
+    str | None, flag("--max-lifetime", about="It expires this long after it began, busy or not.", metavar="TIME")
+]
+Retention = Annotated[
+    str | None, flag("--retention", about="It is erased this long after it was closed or expired.", metavar="TIME")
+]
+ServedConcurrency = Annotated[int | None, flag("--concurrency", about="Runs at once. Left out: 8.", metavar="N")]
+ServedLease = Annotated[
+    float | None, flag("--lease", about="Seconds after which a silent worker is taken for dead.", metavar="SECONDS")
+]
+Drain = Annotated[
+    float | None,
+    flag("--drain-seconds", about="Seconds for requests and runs to finish when the server stops.", metavar="SECONDS"),
+]
+Workers = Annotated[int | None, flag("--workers", about="Server processes on the one port. Left out: 1.", metavar="N")]
+Config = Annotated[
+    Path | None, flag("--config", about="The file of settings. Left out: satchel.toml in this folder.", metavar="FILE")
+]
+Quiet = Annotated[bool, flag("--quiet", about="No log line for each request.")]
+
+# -- keys
+
+KeysStore = Annotated[str, flag("--store", about="The store whose server takes the keys.", group=WHERE, metavar="URL")]
+KeysTenant = Annotated[
+    str, flag("--tenant", about="The organisation that the key belongs to.", group=WHERE, metavar="T")
+]
+SomeTenant = Annotated[str | None, flag("--tenant", about="Only this organisation's keys.", group=WHERE, metavar="T")]
+KeyRole = Annotated[Literal["user", "agent", "admin"], flag("--role", about="user, agent or admin.", metavar="ROLE")]
+KeyUser = Annotated[
+    str | None, flag("--user", about="Whom a user's key stands for; an admin's name in the log.", metavar="U")
+]
+ActingFor = Annotated[str | None, flag("--acting-for", about="The one user for whom an agent's key acts.", metavar="U")]
+ExpiresIn = Annotated[
+    str | None, flag("--expires-in", about="The key is refused after this time: 12h, 90d.", metavar="TIME")
+]
+KeyId = Annotated[str, Parameter(name="KEY_ID", help="The key, as `keys list` shows it.")]

@@ -31,12 +31,12 @@ async def opened(where: Where | Whose, *, create: bool = False) -> AsyncIterator
     if where.store.startswith("memory:"):
         raise StoreNotShared
     if not create:
-        _check_there(where.store)
+        check_there(where.store)
     async with satchel.open(where.store) as store:
         yield SessionManager(store, principal), store
 
 
-def _check_there(url: str) -> None:
+def check_there(url: str) -> None:
     path = url.removeprefix(SQLITE)
     if not path or path == url:
         return

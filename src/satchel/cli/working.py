@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import satchel
@@ -37,16 +38,22 @@ def serve_agents(
     """
     if store.startswith("memory:"):
         raise StoreNotShared
-    sys.path.insert(0, str(Path.cwd()))
-    agents: dict[str, Served] = {}
-    for written in agent:
-        name, served = load_agent(written)
-        if name in agents:
-            raise FlagRefused(f"two agents are called {name}; give one a name: --agent other={written}")
-        agents[name] = served
+    agents = load_agents(agent)
     _log_to_stderr()
     run_async(_serve(store, agents, concurrency=concurrency, lease=lease, grace=grace))
-    _leave_stuck_threads()
+    leave_stuck_threads()
+
+
+def load_agents(written: Sequence[str]) -> dict[str, Served]:
+    """By their names. Modules are also found in this folder."""
+    sys.path.insert(0, str(Path.cwd()))
+    agents: dict[str, Served] = {}
+    for one in written:
+        name, served = load_agent(one)
+        if name in agents:
+            raise FlagRefused(f"two agents are called {name}; give one a name: --agent other={one}")
+        agents[name] = served
+    return agents
 
 
 async def _serve(url: str, agents: dict[str, Served], *, concurrency: int, lease: float, grace: float) -> None:
@@ -88,7 +95,7 @@ def _log_to_stderr() -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
-def _leave_stuck_threads() -> None:
+def leave_stuck_threads() -> None:
     """A tool that never returns would keep Python from ending, and its run is somebody else's by now."""
     if is_code_left():
         output.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -22,7 +23,16 @@ def from_datetime(moment: datetime) -> int:
 
 def rfc3339(at: int) -> str:
     """`2026-01-31T08:30:00.000001Z`: always six decimals, so that text sorts as time does."""
-    return to_datetime(at).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    day, rest = divmod(at, DAY)
+    seconds, micros = divmod(rest, SECOND)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{_date(day)}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z"
+
+
+@lru_cache(64)
+def _date(day: int) -> str:
+    return (_EPOCH + timedelta(days=day)).strftime("%Y-%m-%d")
 
 
 def parse_rfc3339(text: str) -> int:

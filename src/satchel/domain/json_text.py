@@ -48,7 +48,9 @@ def admit(value: object, *, field: str, limits: Limits = DEFAULT_LIMITS) -> tupl
 
 
 def admit_value(value: object, *, field: str, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """A Python value as JSON, encoded once; a str is a text here, not JSON."""
+    """A Python value as JSON, encoded once; a str is a text here, not JSON. Of a ``msgspec.Raw`` the text is kept."""
+    if isinstance(value, msgspec.Raw):
+        return _admit_text(bytes(value), field, limits)[0]
     return _admit_value(value, field, limits)[0]
 
 
@@ -61,13 +63,7 @@ def _admit_text(text: bytes | bytearray | memoryview | str, field: str, limits: 
     except UnicodeDecodeError as wrong:
         raise InvalidInput(f"is not UTF-8 (byte {wrong.start})", field=field) from None
     try:
-        value = json.loads(
-            decoded_text,
-            object_pairs_hook=_unique_keys,
-            parse_constant=_no_constant,
-            parse_float=_finite,
-            parse_int=_short_int,
-        )
+        value = _DECODER.decode(decoded_text)
     except _Refused as refused:
         raise InvalidInput(refused.reason, field=field) from None
     except RecursionError:
@@ -133,6 +129,11 @@ def _short_int(text: str) -> int:
     if len(text) > _MAX_DIGITS:
         raise _Refused(f"holds a number of {len(text)} digits, the limit is {_MAX_DIGITS}")
     return int(text)
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_float=_finite, parse_int=_short_int
+)
 
 
 def _shown(key: str) -> str:

@@ -86,7 +86,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def to_json(self) -> bytes:
         """Flat for a chat message, the body's own text spliced in; a body of another format stands under ``body``."""
-        own = msgspec.json.encode(
+        own = _encode(
             {
                 "message_id": self.message_id,
                 "seq": self.seq,
@@ -95,7 +95,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 "status": self.status,
                 "format": self.format,
                 "created_at": rfc3339(self.at),
-                "metadata": self.metadata,
+                "metadata": _EMPTY if self.metadata_json is None else msgspec.Raw(self.metadata_json),
             }
         )
         if self.format != CHAT_FORMAT:
@@ -126,6 +126,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return f"Message(seq={self.seq}, role={self.role!r}, content={shown!r}, status={self.status!r})"
 
 
+_encode = msgspec.json.Encoder().encode
+_EMPTY: dict[str, Any] = {}
 _MESSAGE_ID = re.compile(r"msg_[1-9][0-9]{0,18}")
 
 

@@ -101,7 +101,7 @@ class Session(msgspec.Struct, kw_only=True, eq=True):
         """As JSON shows it."""
 
         def shown(moment: datetime | None) -> str | None:
-            return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            return None if moment is None else moment.isoformat(timespec="microseconds")[:-6] + "Z"  # always UTC
 
         return {
             "session_id": self.session_id,

@@ -150,6 +150,8 @@ def hash_arguments(tool: str, arguments: object) -> bytes:
 
 
 def _one_spelling(arguments: object) -> bytes:
+    if isinstance(arguments, msgspec.Raw):
+        arguments = decode(bytes(arguments))
     if isinstance(arguments, str):
         try:
             parsed = decode(arguments)

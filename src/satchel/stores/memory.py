@@ -31,6 +31,7 @@ from satchel.store import (
     PartialPage,
     RunPage,
     SessionPage,
+    Setting,
     Snapshot,
     Store,
 )
@@ -99,6 +100,7 @@ class MemoryStore(Store):
     def __init__(self, *, clock: Callable[[], Clock] = process_clock) -> None:
         self._clock = clock
         self._sessions: dict[SessionRef, _Kept] = {}
+        self._settings: dict[str, Setting] = {}
         self._waiting: dict[SessionRef, set[_Waiter]] = {}
         self._open = True
 
@@ -447,6 +449,14 @@ class MemoryStore(Store):
     async def scrub(self, *, most: int | None = None) -> bool:
         self._check_open()
         return True
+
+    async def setting(self, name: str, *, base: int | None = None, value: bytes | None = None) -> Setting | None:
+        self._check_open()
+        kept = self._settings.get(name)
+        if value is None or base != (None if kept is None else kept.revision):
+            return kept
+        kept = self._settings[name] = Setting(1 if base is None else base + 1, bytes(value))
+        return kept
 
 
 def _own_error(ref: SessionRef, error: Exception) -> SatchelError:

@@ -35,7 +35,8 @@ OWN_THREAD = (
 class BackgroundLoop:
     """An event loop on a daemon thread of its own, started by the first call."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "satchel-sync") -> None:
+        self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._process = 0
@@ -50,6 +51,18 @@ class BackgroundLoop:
             work.close()
             raise
         return _Call(loop, work).result()
+
+    def close(self) -> None:
+        """End the thread; what still runs on the loop is cancelled. For whoever made a loop of their own: nobody may be in a
+        call. It starts anew when it is called again."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None or self.is_inherited:
+            return
+        self.call(_cancel_others())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+        self._loop = self._thread = None
 
     @property
     def has_started(self) -> bool:
@@ -73,7 +86,7 @@ class BackgroundLoop:
             if self._loop is not None:  # another thread was faster
                 return self._loop
             loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=_run, args=(loop,), name="satchel-sync", daemon=True)
+            thread = threading.Thread(target=_run, args=(loop,), name=self._name, daemon=True)
             try:
                 thread.start()
             except BaseException:
@@ -88,6 +101,10 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     that, and threads that still wait are daemons, which are better not woken to fail in the dark."""
     asyncio.set_event_loop(loop)
     loop.run_forever()
+
+
+async def _cancel_others() -> None:
+    await cancel(task for task in asyncio.all_tasks() if task is not asyncio.current_task())
 
 
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:

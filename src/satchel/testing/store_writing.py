@@ -15,7 +15,7 @@ from satchel.domain.record import Lease, OpenCall, OpenChild, Turn, Waiting
 from satchel.domain.run import RunError, Usage
 from satchel.domain.state import SessionState, Want
 from satchel.errors import StoreMisused
-from satchel.store import Change, Loaded, Outcome, Store
+from satchel.store import Change, Loaded, Outcome, Setting, Store
 from satchel.testing.clock import START, SettableClock
 from satchel.testing.rows import HASH, REF, call, event, put, record, run, state_of
 from satchel.testing.stage import Stage
@@ -48,6 +48,8 @@ class StoreWritingSuite(StoreSuite):
             lambda: store.due("sweep", limit=1),
             lambda: store.wait(REF, 0, 0.01),
             lambda: store.erase(REF, 1),
+            lambda: store.setting("key"),
+            lambda: store.setting("key", value=b"1"),
         ):
             with pytest.raises(StoreMisused):
                 await use()
@@ -378,3 +380,28 @@ class StoreWritingSuite(StoreSuite):
         assert (snapshot.working_memory, snapshot.metadata) == (b"", b'{"k":1.50}')
         without = await store.snapshot(REF, working_memory=False, metadata=False)
         assert (without.working_memory, without.metadata) == (b"", b"")
+
+    # -- beside all sessions
+
+    async def test_a_setting_is_written_by_who_knows_its_revision_and_by_nobody_else(self, store: Store) -> None:
+        assert await store.setting("keys") is None
+        assert await store.setting("keys", base=1, value=b"[9]") is None  # there is none to follow
+        assert await store.setting("keys", value=b'["\xe9\x94\xae",1.10]') == Setting(1, b'["\xe9\x94\xae",1.10]')
+        assert await store.setting("keys", value=b"[2]") == Setting(1, b'["\xe9\x94\xae",1.10]')  # there is one already
+        assert await store.setting("keys", base=1, value=b"[3]") == Setting(2, b"[3]")
+        assert await store.setting("keys", base=1, value=b"[4]") == Setting(2, b"[3]")
+        assert await store.setting("keys") == Setting(2, b"[3]")
+        assert await store.setting("KEYS") is None
+        assert await store.setting("keys ") is None
+
+    async def test_of_many_who_write_a_setting_on_one_revision_one_wins(self, stage: Stage, second: Stage) -> None:
+        await stage.store.setting("keys", value=b"[]")
+        mine = [b"[%d]" % number for number in range(20)]
+        doors = (stage.store, second.store)
+        kept = await asyncio.gather(
+            *(doors[number % 2].setting("keys", base=1, value=value) for number, value in enumerate(mine))
+        )
+        assert {setting.revision for setting in kept if setting is not None} == {2}
+        assert (
+            sum(setting is not None and setting.value == value for setting, value in zip(kept, mine, strict=True)) == 1
+        )

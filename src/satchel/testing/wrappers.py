@@ -27,6 +27,7 @@ from satchel.store import (
     PartialPage,
     RunPage,
     SessionPage,
+    Setting,
     Snapshot,
     Store,
 )
@@ -183,6 +184,9 @@ class StoreWrapper(Store):
 
     async def scrub(self, *, most: int | None = None) -> bool:
         return await self.inner.scrub(most=most)
+
+    async def setting(self, name: str, *, base: int | None = None, value: bytes | None = None) -> Setting | None:
+        return await self.inner.setting(name, base=base, value=value)
 
 
 class YieldingStore(StoreWrapper):

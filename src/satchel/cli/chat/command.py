@@ -6,19 +6,16 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import satchel
 from satchel.cli import flags, output
-from satchel.cli.chat.keyboard import heed_hangups
-from satchel.cli.chat.partner import partner
-from satchel.cli.chat.pipe import answer_once
-from satchel.cli.chat.room import Room
-from satchel.cli.chat.talk import Talk
 from satchel.cli.exit_codes import ExitCode
 from satchel.cli.failures import FlagRefused, StoreMissing
 from satchel.domain.principal import LOCAL
-from satchel.sync.background import BackgroundLoop
-from satchel.worker import is_code_left
+
+if TYPE_CHECKING:
+    from satchel.cli.chat.partner import Partner
 
 
 def chat(
@@ -49,29 +46,58 @@ def chat(
     for name, identity in (("--tenant", tenant), ("--user", user)):
         if identity == "":
             raise FlagRefused(f"{name} is empty, and an empty text is not an identity")
-    logging.getLogger("satchel").addHandler(logging.NullHandler())  # what a person must know stands in the run
-    heed_hangups()
     is_resumed = continue_ or session is not None
     url = _own_store(create=not is_resumed) if store is None else store
-    loop = BackgroundLoop()
-    with partner(agent=agent, model=model, instructions=instructions) as other:
+    from satchel.cli.chat.partner import partner  # loaded here: no other command needs it, or what it loads
+
+    try:
+        with partner(agent=agent, model=model, instructions=instructions) as other:
+            code = _converse(url, other, tenant, user, is_resumed=is_resumed, session_id=session, json=json)
+    except KeyboardInterrupt:
+        _leave_stuck_threads(ExitCode.INTERRUPTED)
+        raise
+    _leave_stuck_threads(code)
+    return code
+
+
+def _converse(
+    url: str, other: Partner, tenant: str, user: str, *, is_resumed: bool, session_id: str | None, json: bool
+) -> ExitCode:
+    from satchel.cli.chat.keyboard import heed_hangups
+    from satchel.cli.chat.pipe import answer_once
+    from satchel.cli.chat.room import Room
+    from satchel.cli.chat.talk import Talk
+    from satchel.sync.background import BackgroundLoop
+
+    _keep_logs_off_the_terminal()
+    heed_hangups()
+    loop = BackgroundLoop("satchel-chat")
+    try:
         opened = satchel.open(url)
         loop.call(opened.open())
         room = Room(opened, other, tenant=tenant, user=user)
-        at_once = True
+        is_over = False
         try:
             if is_resumed:
-                loop.call(room.resume(session))
+                loop.call(room.resume(session_id))
             if json or not (output.is_terminal(sys.stdin) and output.is_terminal(sys.stdout)):
                 code = answer_once(loop, room, json=json)
             else:
                 code = Talk(loop, room).hold(other.about)
-            at_once = False
+            is_over = True
         finally:
-            loop.call(room.leave(at_once=at_once))
+            loop.call(room.leave(at_once=not is_over))
             loop.call(opened.close())
-    _leave_stuck_threads(code)
+    finally:
+        loop.close()
     return code
+
+
+def _keep_logs_off_the_terminal() -> None:
+    """What a person must know stands in the run."""
+    log = logging.getLogger("satchel")
+    if not log.handlers:
+        log.addHandler(logging.NullHandler())
 
 
 def _own_store(*, create: bool) -> str:
@@ -87,6 +113,8 @@ def _own_store(*, create: bool) -> str:
 
 def _leave_stuck_threads(code: ExitCode) -> None:
     """A tool that never returns would keep Python from ending."""
+    from satchel.worker import is_code_left
+
     if is_code_left():
         output.flush()
         sys.stderr.flush()

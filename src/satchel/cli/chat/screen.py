@@ -9,7 +9,6 @@ from rich.text import Text
 
 from satchel import Event, Message, Run, Session, TextDelta, TextPosition, WorkingMemory
 from satchel.cli import output, sentences
-from satchel.cli.tables import print_memory, print_message
 from satchel.cli.visible import lines_kept, one_line, shortened
 
 SHOWN = 200  # characters of a call or its outcome
@@ -105,6 +104,8 @@ class Screen:
         self._console.print(Text(lines_kept(text)))
 
     def messages(self, messages: tuple[Message, ...]) -> None:
+        from satchel.cli.tables import print_message  # tables are not loaded until they are wanted
+
         for message in messages:
             print_message(self._console, message)
 
@@ -114,6 +115,8 @@ class Screen:
         self.messages(tuple(session.messages)[-RECAP:])
 
     def memory(self, memory: WorkingMemory) -> None:
+        from satchel.cli.tables import print_memory  # the same
+
         if memory.is_empty:
             self.note("working memory is empty")
         else:

@@ -876,3 +876,14 @@ DELETE FROM working_memory WHERE tenant_id = $1 AND session_id = $2 AND $3::bigi
 
 -- name: erase_metadata
 DELETE FROM metadata WHERE tenant_id = $1 AND session_id = $2 AND $3::bigint > 0;
+
+-- Settings.
+
+-- name: setting
+SELECT revision, value FROM settings WHERE name = $1;
+
+-- name: insert_setting
+INSERT INTO settings (name, revision, value) VALUES ($1, 1, $2) ON CONFLICT (name) DO NOTHING;
+
+-- name: update_setting
+UPDATE settings SET revision = revision + 1, value = $2 WHERE name = $1 AND revision = $3;

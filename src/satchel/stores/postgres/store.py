@@ -26,10 +26,11 @@ from satchel.store import (
     PartialPage,
     RunPage,
     SessionPage,
+    Setting,
     Snapshot,
     Store,
 )
-from satchel.stores.postgres import erasing, reading, schema
+from satchel.stores.postgres import erasing, reading, schema, settings
 from satchel.stores.postgres.address import parse_address
 from satchel.stores.postgres.applying import NO_BASIS, Basis
 from satchel.stores.postgres.checking import check
@@ -364,6 +365,10 @@ class PostgresStore(Store):
         """True: there is nothing that this store can do. See ``capabilities.erases_traces``."""
         self._live()
         return True
+
+    async def setting(self, name: str, *, base: int | None = None, value: bytes | None = None) -> Setting | None:
+        opened = self._live()
+        return await self._apart(opened, settings.setting(opened.pool, name, base, value))
 
 
 def _settle(opened: _Open, changes: Sequence[Change], written: Written) -> list[Outcome]:

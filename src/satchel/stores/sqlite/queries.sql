@@ -493,3 +493,14 @@ SELECT tenant_id, session_id, mark FROM erasures;
 
 -- name: end_erasure
 DELETE FROM erasures WHERE tenant_id = ?1 AND session_id = ?2 AND mark = ?3;
+
+-- Beside all sessions
+
+-- name: setting
+SELECT revision, value FROM settings WHERE name = ?1;
+
+-- name: insert_setting
+INSERT INTO settings (name, revision, value) VALUES (?1, 1, CAST(?2 AS TEXT)) ON CONFLICT (name) DO NOTHING;
+
+-- name: update_setting
+UPDATE settings SET revision = revision + 1, value = CAST(?2 AS TEXT) WHERE name = ?1 AND revision = ?3;

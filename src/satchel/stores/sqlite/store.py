@@ -28,6 +28,7 @@ from satchel.store import (
     PartialPage,
     RunPage,
     SessionPage,
+    Setting,
     Snapshot,
     Store,
 )
@@ -36,6 +37,7 @@ from satchel.stores.sqlite.clock import machine_clock
 from satchel.stores.sqlite.connection import UNBINDABLE, connect, roll_back, translated, unbindable
 from satchel.stores.sqlite.crew import Crew
 from satchel.stores.sqlite.loading import load
+from satchel.stores.sqlite.settings import read_setting, write_setting
 from satchel.stores.sqlite.watch import Watch
 from satchel.stores.sqlite.writer import Writer
 
@@ -330,6 +332,11 @@ class SqliteStore(Store):
 
     async def erase(self, ref: SessionRef, limit: int) -> int:
         return await self._live().writer.run(lambda writer: erasing.erase_rows(writer, ref, limit))
+
+    async def setting(self, name: str, *, base: int | None = None, value: bytes | None = None) -> Setting | None:
+        if value is None:
+            return await self._read(lambda connection, clock: read_setting(connection, name))  # noqa: ARG005  # no time in it
+        return await self._live().writer.run(lambda writer: write_setting(writer, name, base, value))
 
     async def scrub(self, *, most: int | None = None) -> bool:
         """Writes the file anew (see ``erasing``), and is in the way of a reader's snapshot until it ends."""

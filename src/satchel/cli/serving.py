@@ -1,0 +1,180 @@
+"""``satchel serve`` and ``satchel config``."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from satchel.cli import flags, output
+from satchel.cli.failures import FlagRefused, StoreNotShared
+from satchel.cli.store import run_async
+from satchel.cli.working import leave_stuck_threads, load_agents
+from satchel.http.settings import Settings, load_settings, shown
+from satchel.worker import Served
+
+
+def serve_http(
+    *,
+    store: flags.ServersStore = None,
+    host: flags.Host = None,
+    port: flags.Port = None,
+    agent: flags.ServedAgents = (),
+    no_agents: flags.NoAgents = False,
+    idle: flags.Idle = None,
+    max_lifetime: flags.MaxLifetime = None,
+    retention: flags.Retention = None,
+    concurrency: flags.ServedConcurrency = None,
+    lease: flags.ServedLease = None,
+    drain_seconds: flags.Drain = None,
+    workers: flags.Workers = None,
+    folder: flags.Folder = None,
+    config: flags.Config = None,
+    quiet: flags.Quiet = False,
+) -> None:
+    """Serve sessions over HTTP, with a worker for the runs of its agents beside it.
+
+    At the first start on a store a key for development is made, in a file beside the store that its owner alone can read;
+    the line to try it with is printed. `satchel keys create` makes the keys of others.
+
+    SIGTERM and Ctrl-C: streams end, requests that are here are answered, runs have --drain-seconds to finish. A second one
+    ends it at once.
+    """
+    _needs_server()
+    settings = load_settings(
+        {
+            "server.store": store,
+            "server.host": host,
+            "server.port": port,
+            "server.concurrency": concurrency,
+            "server.lease": lease,
+            "server.drain_seconds": drain_seconds,
+            "server.workers": workers,
+            "server.access_log": False if quiet else None,
+            "policy.idle": idle,
+            "policy.max_lifetime": max_lifetime,
+            "policy.retention": retention,
+        },
+        path=config,
+    )
+    chosen = _Chosen(tuple(agent), folder, no_agents)
+    agents = _agents(settings, chosen)
+    if settings.server.workers > 1:
+        _serve_by_several(settings, chosen, agents)
+        return
+    run_async(_serve(settings, agents, _announcer(settings, agents)))
+    leave_stuck_threads()
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The agents that were asked for, as a process of its own can be told."""
+
+    written: tuple[str, ...]
+    folder: Path | None
+    none: bool
+
+
+async def _serve(
+    settings: Settings,
+    agents: Mapping[str, Served],
+    announce: Callable[[str, Path | None], None],
+    listener: socket.socket | None = None,
+) -> None:
+    from satchel.http.logs import log_to_stderr
+    from satchel.http.serve import serve
+
+    log_to_stderr()
+    await serve(settings, agents, announce=announce, listener=listener, say=output.say)
+
+
+def _announcer(settings: Settings, agents: Mapping[str, Served]) -> Callable[[str, Path | None], None]:
+    def announce(address: str, key_file: Path | None) -> None:
+        served = f"agents: {', '.join(agents)}" if agents else "no agents"
+        output.say(f"satchel serves {settings.server.store} at {address} ({served})")
+        output.write_bytes(ready_line(address, key_file).encode() + b"\n")
+        output.flush()
+
+    return announce
+
+
+def _serve_by_several(settings: Settings, chosen: _Chosen, agents: Mapping[str, Served]) -> None:
+    from satchel.http.fleet import Fleet
+    from satchel.http.logs import log_to_stderr
+    from satchel.http.serve import address_of, first_key, listen
+
+    if settings.server.store.startswith("memory:"):
+        raise StoreNotShared
+    log_to_stderr()
+    with listen(settings.server.host, settings.server.port) as listener:
+        key_file = run_async(first_key(settings))
+        announce = _announcer(settings, agents)
+        Fleet(settings, listener, _one_of_several, chosen).run(lambda: announce(address_of(listener), key_file))
+
+
+def _one_of_several(settings: Settings, listener: socket.socket, chosen: _Chosen, ready: Any) -> None:
+    """In a process of its own."""
+    run_async(_serve(settings, _agents(settings, chosen), lambda *_: ready.set(), listener))
+    leave_stuck_threads()
+
+
+def ready_line(address: str, key_file: Path | None) -> str:
+    """What somebody can paste. The key itself is in no line of any terminal's history."""
+    key = "$KEY" if key_file is None else f"$(cat {shlex.quote(str(key_file))})"
+    body = '{"message": "帮我修复启动失败。"}'
+    return (
+        f'curl -s {address}/v1/chat -H "Authorization: Bearer {key}" -H "Content-Type: application/json" -d '
+        + shlex.quote(body)
+    )
+
+
+def _agents(settings: Settings, chosen: _Chosen) -> dict[str, Served]:
+    if chosen.none:
+        if chosen.written:
+            raise FlagRefused("--agent and --no-agents do not go together")
+        return {}
+    if chosen.written:
+        return load_agents(chosen.written)
+    from satchel.demo.served import demo_agents
+
+    return demo_agents(settings.server.store, chosen.folder)
+
+
+def print_config(
+    *,
+    config: flags.Config = None,
+    json: flags.Json = False,
+) -> None:
+    """Print the settings of `satchel serve`, as this folder's satchel.toml and the SATCHEL_* variables make them."""
+    settings = load_settings(path=config)
+    document = shown(settings)
+    if json:
+        output.write_json(document)
+        return
+    lines: list[str] = []
+    for group, members in document.items():
+        lines.append(f"[{group}]")
+        lines += [f"{name} = {_toml(value)}" for name, value in members.items() if value is not None]
+        lines.append("")
+    output.write_bytes("\n".join(lines).encode())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        inner = ", ".join(f"{output.encoded(name).decode()} = {_toml(one)}" for name, one in value.items())
+        return "{ " + inner + " }" if inner else "{}"
+    return output.encoded(value).decode()
+
+
+def _needs_server() -> None:
+    try:
+        import litestar  # noqa: F401  # so that a missing extra is named before anything is opened
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError as missing:
+        raise FlagRefused(
+            f"the server needs {missing.name}, which is not installed; install the extra server:"
+            "  pip install 'satchel[server]'"
+        ) from missing

@@ -1,0 +1,144 @@
+"""``POST /v1/chat``: say something to an agent, and get its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+
+from satchel.domain.message import Message
+from satchel.domain.run import Run
+from satchel.errors import InvalidInput
+from satchel.http import shapes
+from satchel.http.answers import encode, written
+from satchel.http.asgi import App
+from satchel.http.call import Call
+from satchel.http.resources.events import stream
+from satchel.http.resources.messages import with_role
+from satchel.http.resources.runs import input_of
+from satchel.http.route import Route
+
+LONGEST_WAIT = 600.0
+GOAL = 200  # characters of what was said that name the run, if nothing else does
+
+
+class Chat(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    message: msgspec.Raw
+    session_id: str | None = None
+    external_id: str | None = None
+    user_id: str | None = None
+    agent: str | None = None
+    goal: str | None = None
+    stream: bool = False
+    on_busy: Literal["reject", "queue", "cancel"] = "queue"
+    wait: float | None = None
+
+
+async def chat(call: Call) -> App:
+    given = await call.fields(Chat)
+    said = input_of(given.message)
+    if said is None:
+        raise InvalidInput("must be text, or a chat message", field="message")
+    if given.wait is not None and not 0 <= given.wait <= LONGEST_WAIT:
+        raise InvalidInput(f"must be seconds, from 0 to {LONGEST_WAIT:g}", field="wait")
+    if isinstance(said, bytes):
+        said = with_role(said)
+    session_id = await _session(call, given)
+    call.visit.session_id = session_id
+    run = await call.add_run(
+        session_id,
+        goal=given.goal if given.goal is not None else _goal(said),
+        agent=call.service.default_agent if given.agent is None else given.agent,
+        input=said,
+        on_busy=given.on_busy,
+        idempotency_key=call.key,
+    )
+    if given.stream:
+        first = b"event: run\ndata: %s\n\n" % encode({"session_id": session_id, "run": run.to_dict()})
+        return stream(call, session_id, after=0, run_id=run.run_id, first=first)
+    wait = call.service.settings.chat_seconds if given.wait is None else given.wait
+    ended = await _wait(call, run, wait)
+    location = (b"location", f"/v1/sessions/{session_id}/runs/{run.run_id}".encode())
+    message = await _last_word(call, ended) if ended.is_terminal else None
+    body = {
+        "session_id": session_id,
+        "run": ended.to_dict(),
+        "message": None if message is None else msgspec.Raw(message.to_json()),
+    }
+    status = 200 if ended.is_terminal else 202
+    return written(encode(body), ended.version, replayed=run.replayed, status=status, headers=[location])
+
+
+async def _session(call: Call, given: Chat) -> str:
+    """The one that is named, or a new one. Its key is another than the run's: two writes, each done once."""
+    if given.session_id is not None:
+        if given.external_id is not None:
+            raise InvalidInput("must not stand beside session_id", field="external_id")
+        return given.session_id
+    key = call.key
+    await call.check_session_count(given.user_id)
+    session = await call.sessions.create_session(
+        user_id=given.user_id,
+        external_id=given.external_id,
+        idempotency_key=None if key is None else "chat-" + hashlib.sha256(key.encode()).hexdigest(),
+    )
+    return session.session_id
+
+
+def _goal(said: Any) -> str:
+    """A line of what was said."""
+    text = said if isinstance(said, str) else ""
+    if isinstance(said, bytes):
+        content = msgspec.json.decode(said).get("content")
+        text = content if isinstance(content, str) else ""
+    line = "".join(char if char.isprintable() else " " for char in text[: 4 * GOAL])
+    return " ".join(line.split())[:GOAL]
+
+
+async def _wait(call: Call, run: Run, seconds: float) -> Run:
+    """The run when it ended, or as it is after that time. It goes on without us."""
+    if run.is_terminal or seconds == 0:
+        return run
+    events = call.sessions.follow(run.session_id, after=0, run_id=run.run_id)
+
+    async def follow() -> None:
+        async for _ in events:
+            pass
+
+    following = asyncio.create_task(follow())
+    draining = asyncio.create_task(call.service.drained())
+    try:
+        await asyncio.wait({following, draining}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if following.done():
+            following.result()
+    finally:
+        for task in (following, draining):
+            task.cancel()
+            with contextlib.suppress(BaseException):
+                await task
+    return await call.runs.get_run(run.session_id, run.run_id)
+
+
+async def _last_word(call: Call, run: Run) -> Message | None:
+    """The assistant's newest message of the run."""
+    page = await call.sessions.messages(run.session_id, run_id=run.run_id, order="desc", limit=100)
+    return next((message for message in page.items if message.role == "assistant"), None)
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/v1/chat",
+        name="chat",
+        about="Say something to an agent: the answer when its run has ended, 202 when that takes longer, or a stream of"
+        " the run's events. The run goes on whatever becomes of this request.",
+        handler=chat,
+        body=shapes.Chat,
+        answers={200: shapes.ChatAnswer, 202: shapes.ChatAnswer},
+        errors=(403, 404, 409, 410),
+        is_write=True,
+    ),
+)

@@ -1,0 +1,92 @@
+"""``/v1/sessions/{id}/working-memory``: read, replace, patch by field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from satchel.domain.memory import WorkingMemory
+from satchel.errors import InvalidInput
+from satchel.http import shapes
+from satchel.http.answers import Answer, encode, etag, written
+from satchel.http.asgi import App
+from satchel.http.bodies import admit_envelope, decode_as
+from satchel.http.call import Call, decoder_of
+from satchel.http.parameters import Parameter
+from satchel.http.resources.sessions import ONE, WRITE
+from satchel.http.route import Route
+
+PATH = ONE + "/working-memory"
+EXPECTED = "expected_version"
+
+
+def memory_json(memory: WorkingMemory) -> bytes:
+    return encode(memory.to_dict() | {"version": memory.version})
+
+
+async def read(call: Call) -> App:
+    memory = await call.sessions.get_working_memory(call.session_id, **call.query)
+    return call.unless_known(Answer(memory_json(memory), headers=[etag(memory.version)]))
+
+
+async def replace(call: Call) -> App:
+    fields, options = await _fields(call, "working_memory")
+    memory = await call.sessions.replace_working_memory(call.session_id, fields, attempt=call.attempt, **options)
+    return written(memory_json(memory), memory.version, replayed=memory.replayed)
+
+
+async def patch(call: Call) -> App:
+    fields, options = await _fields(call, "patch")
+    memory = await call.sessions.update_working_memory(call.session_id, fields, attempt=call.attempt, **options)
+    return written(memory_json(memory), memory.version, replayed=memory.replayed)
+
+
+async def _fields(call: Call, field: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The members of the body; ``expected_version`` may stand among them, and so may a ``version`` as it was read."""
+    body = await call.body()
+    decode_as(decoder_of(dict[str, msgspec.Raw]), body)
+    fields: dict[str, Any] = dict(admit_envelope(body))
+    expected = fields.pop(EXPECTED, None)
+    if field == "working_memory":
+        fields.pop("version", None)
+    if expected is not None and type(expected) is not int:
+        raise InvalidInput("must be a whole number from 0", field=EXPECTED)
+    call.is_whole("working_memory", "patch")
+    return fields, call.write(expected)
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path=PATH,
+        name="get_working_memory",
+        about="The working memory. Its ETag is the version at which it last changed.",
+        handler=read,
+        query=(Parameter(name="run_id", kind="text", about="As this run sees it, under its own layer."),),
+        answers={200: shapes.WorkingMemory},
+        errors=(404, 410),
+    ),
+    Route(
+        method="PUT",
+        path=PATH,
+        name="replace_working_memory",
+        about="The whole memory anew; fields that are not given are empty. Needs a version.",
+        handler=replace,
+        body=shapes.NewWorkingMemory,
+        answers={200: shapes.WorkingMemory},
+        errors=(403, 404, 410, *WRITE, 428),
+        is_write=True,
+    ),
+    Route(
+        method="PATCH",
+        path=PATH,
+        name="update_working_memory",
+        about="Patch by field: clear, remove, append, set, in this order. `set` and `clear` need a version.",
+        handler=patch,
+        body=shapes.MemoryPatch,
+        answers={200: shapes.WorkingMemory},
+        errors=(403, 404, 410, *WRITE, 428),
+        is_write=True,
+    ),
+)

@@ -1,0 +1,73 @@
+"""``satchel keys`` and ``satchel config``."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.cli.shell import STORE, Cli
+
+WHERE = ("--store", STORE)
+
+
+@pytest.fixture(autouse=True)
+def no_tenant(shell: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are of all tenants here: none is in the variables."""
+    monkeypatch.delenv("SATCHEL_TENANT")
+
+
+def test_a_key_is_printed_alone_listed_and_revoked(cli: Cli) -> None:
+    made = cli("keys", "create", *WHERE, "--tenant", "acme", "--role", "agent", "--acting-for", "ada")
+    assert made.code == 0
+    assert re.fullmatch(r"satchel_[a-z2-7]{16}_[a-z2-7]{52}\n", made.text)
+    assert made.err == ""
+    key_id, secret = made.text.strip().split("_")[1:]
+    cli("keys", "create", *WHERE, "--tenant", "umbrella", "--role", "admin", "--expires-in", "90d")
+
+    listed = cli("keys", "list", *WHERE, "--json")
+    assert [(key["tenant_id"], key["role"], key["acting_for"]) for key in listed.json] == [
+        ("acme", "agent", "ada"),
+        ("umbrella", "admin", None),
+    ]
+    assert listed.json[1]["expires_at"] is not None
+    assert secret not in listed.text
+    assert key_id in cli("keys", "list", *WHERE, "--tenant", "acme").text
+
+    assert cli("keys", "revoke", key_id, *WHERE, "--tenant", "umbrella").code == 3
+    assert cli("keys", "revoke", key_id, *WHERE).code == 0
+    assert cli("keys", "revoke", key_id, *WHERE).code == 3
+    assert [key["tenant_id"] for key in cli("keys", "list", *WHERE, "--json").json] == ["umbrella"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--tenant", "acme", "--role", "user"),
+        ("--tenant", "", "--role", "admin"),
+        ("--tenant", "acme", "--role", "operator"),
+        ("--tenant", "acme", "--role", "user", "--user", ""),
+        ("--tenant", "acme", "--role", "user", "--user", "ada", "--acting-for", "bob"),
+        ("--tenant", "acme", "--role", "admin", "--expires-in", "soon"),
+        ("--role", "admin"),
+    ],
+)
+def test_a_key_for_nobody_is_not_made(cli: Cli, flags: tuple[str, ...]) -> None:
+    refused = cli("keys", "create", *WHERE, *flags)
+    assert (refused.code, refused.out) == (2, b"")
+
+
+def test_keys_of_a_store_that_is_not_there_are_not_made_by_looking(cli: Cli) -> None:
+    assert cli("keys", "list", *WHERE).code == 5
+    assert cli("keys", "list", "--store", "memory:").code == 2
+
+
+def test_config_prints_what_holds(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SATCHEL_LIMITS_DEPTH", "9")
+    shown = cli("config")
+    assert "[server]" in shown.text
+    assert "depth = 9" in shown.text
+    monkeypatch.setenv("SATCHEL_PORT", "x")
+    wrong = cli("config")
+    assert wrong.code == 2
+    assert "SATCHEL_PORT" in wrong.err

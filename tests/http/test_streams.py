@@ -1,0 +1,168 @@
+"""Streams in this process: a reader that is too slow, one that leaves, a server that stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from satchel.http import streams
+from satchel.http.app import app_of
+from satchel.http.streams import Lagged, Pipe
+from tests.http.door import Door, open_door
+
+
+class Reader:
+    """The other end of a connection: takes what is sent while it ``is_reading``."""
+
+    def __init__(self) -> None:
+        self.sent = b""
+        self.status = 0
+        self.ended = False
+        self.reading = asyncio.Event()
+        self.reading.set()
+        self.left = asyncio.Event()
+        self.came = asyncio.Event()
+        self._asked = False
+
+    async def receive(self) -> dict[str, Any]:
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        await self.reading.wait()
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            return
+        self.sent += message.get("body", b"")
+        self.came.set()
+        self.ended = not message.get("more_body", False)
+
+    async def until(self, text: bytes) -> None:
+        async with asyncio.timeout(10):
+            while text not in self.sent:
+                self.came.clear()
+                await self.came.wait()
+
+
+@asynccontextmanager
+async def following(door: Door, url: str, **headers: str) -> AsyncIterator[tuple[Reader, asyncio.Task[None]]]:
+    path, _, query = url.partition("?")
+    sent = {"authorization": f"Bearer {door.keys['ada']}", "accept": "text/event-stream"} | headers
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 2),
+        "scheme": "http",
+    }
+    reader = Reader()
+    task = asyncio.create_task(_serve(door, scope, reader))
+    try:
+        yield reader, task
+    finally:
+        reader.reading.set()
+        reader.left.set()
+        async with asyncio.timeout(10):
+            await task
+
+
+async def _serve(door: Door, scope: dict[str, Any], reader: Reader) -> None:
+    await app_of(door.service)(scope, reader.receive, reader.send)
+
+
+async def test_a_reader_that_is_too_slow_is_told_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "PATIENCE", 0.1)
+    async with open_door(stream_bytes=2_000) as door:
+        session = await door.session()
+        async with following(door, f"{session}/events") as (reader, task):
+            await reader.until(b"retry")
+            reader.reading.clear()
+            for number in range(30):
+                await door.say(session, f"{number} " + "x" * 200)
+            await asyncio.sleep(0.4)
+            reader.reading.set()
+            await asyncio.wait_for(asyncio.shield(task), 10)
+        assert reader.sent.endswith(b'event: end\ndata: {"reason":"lagged"}\n\n')
+        assert reader.ended
+        seen = [int(line[4:]) for line in reader.sent.split(b"\n") if line.startswith(b"id: ")]
+        assert seen == list(range(1, len(seen) + 1))
+        assert len(seen) < 30
+
+        async with following(door, f"{session}/events", **{"last-event-id": str(seen[-1])}) as (reader, _):
+            await reader.until(b"id: 30\n")
+        again = [int(line[4:]) for line in reader.sent.split(b"\n") if line.startswith(b"id: ")]
+        assert seen + again == list(range(1, 31))
+
+
+async def test_a_reader_that_leaves_leaves_nothing_behind(door: Door) -> None:
+    session = await door.session()
+    async with following(door, f"{session}/events") as (reader, task):
+        await reader.until(b"retry")
+        told = (await door("GET", "/metrics")).text
+        assert "satchel_followers 1.0" in told
+        reader.left.set()
+        await asyncio.wait_for(asyncio.shield(task), 10)
+    assert "satchel_followers 0.0" in (await door("GET", "/metrics")).text
+
+
+async def test_a_server_that_stops_ends_its_streams_and_begins_none(door: Door) -> None:
+    session = await door.session()
+    async with following(door, f"{session}/events") as (reader, task):
+        await reader.until(b"retry")
+        door.service.drain()
+        await asyncio.wait_for(asyncio.shield(task), 10)
+        assert reader.ended
+        assert b"event: end" not in reader.sent
+    refused = await door("GET", f"{session}/events", headers={"Accept": "text/event-stream"})
+    assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "draining", "1")
+
+
+async def test_a_session_that_is_given_away_is_gone_for_its_follower(door: Door) -> None:
+    session = await door.session()
+    async with following(door, f"{session}/events") as (reader, task):
+        await reader.until(b"retry")
+        await door("POST", f"{session}/transfer", who="admin", json={"user_id": "bob"})
+        await asyncio.wait_for(asyncio.shield(task), 10)
+    assert b"session_transferred" not in reader.sent
+    assert reader.sent.endswith(b'event: end\ndata: {"reason":"gone"}\n\n')
+
+
+async def test_what_a_stream_cannot_take_is_refused_before_it_begins(door: Door) -> None:
+    session = await door.session()
+    sse = {"Accept": "text/event-stream"}
+    for query, status in (("limit=5", 422), ("order=desc", 422), ("run_id=run_x", 404), ("after=x", 422)):
+        assert (await door("GET", f"{session}/events?{query}", headers=sse)).status_code == status, query
+    assert (await door("GET", f"{session}/events", headers=sse | {"Last-Event-ID": "x"})).status_code == 422
+    assert (await door("GET", f"{session}/events", who="bob", headers=sse)).status_code == 404
+
+
+async def test_a_pipe_holds_its_bytes_or_one_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "PATIENCE", 0.05)
+    pipe = Pipe(10)
+    await pipe.put(b"x" * 50)
+    with pytest.raises(Lagged):
+        await pipe.put(b"y")
+    putting = asyncio.create_task(pipe.put(b"z" * 4))
+    await asyncio.sleep(0)
+    assert await pipe.take(1) == b"x" * 50
+    await putting
+    assert await pipe.take(1) == b"z" * 4
+    assert await pipe.take(0.01) == b""
+    pipe.push(b"last")
+    pipe.close()
+    assert await pipe.take(1) == b"last"
+    assert await pipe.take(1) is None
