@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from satchel.access import Access, request
+from satchel.domain.bodies import QuestionAnswered, read_body
 from satchel.domain.clock import SECOND
 from satchel.domain.decisions.questions import AnswerRun, AskQuestion, QuestionMoved
+from satchel.domain.event import Event
 from satchel.domain.ids import checked_id
 from satchel.domain.json_text import admit_value, decode, kind_of
 from satchel.domain.limits import Limits
 from satchel.domain.question import PendingQuestion
 from satchel.domain.rights import may_see
 from satchel.domain.run import Attempt, Run
-from satchel.errors import InvalidInput, LimitExceeded, SatchelError, StoreBusy, StoreUnavailable
+from satchel.errors import InvalidInput, LimitExceeded, SatchelError, StoreBusy, StoreCorrupt, StoreUnavailable
 from satchel.schemas import check_schema, refusal
 from satchel.store import Snapshot
 
@@ -68,7 +70,16 @@ async def ask(
     # Nothing is settled here: a lease that is over is not taken from the attempt that asks.
     page = await access.store.events(ref, after=seq - 1, before=seq + 1, limit=1)
     access.checked(ref, page.record)
-    return Asked(run=done.value, is_answered=True, answer=page.events[0].data["answer"])
+    return Asked(run=done.value, is_answered=True, answer=_answer_in(page.events, seq, session_id=ref.session_id))
+
+
+def _answer_in(events: Sequence[Event], seq: int, *, session_id: str) -> Any:
+    """Raises StoreCorrupt: what was answered and cannot be read is neither nothing nor asked again."""
+    try:
+        (event,) = events
+        return decode(bytes(read_body(event.body, QuestionAnswered).answer))
+    except ValueError as wrong:
+        raise StoreCorrupt(f"event {seq} of session {session_id}") from wrong
 
 
 async def give_answer(access: Access, common: dict[str, Any], run_id: str, value: object, *, name: str | None) -> Run:

@@ -16,7 +16,6 @@ from satchel.access import (
     checked_filters,
     checked_flag,
     checked_limit,
-    checked_whole,
     draft_parts,
     request,
 )
@@ -274,7 +273,8 @@ class RunManager(RunTexts):
         step: dict[str, Any] = {"kind": "model", "name": name}
         step.update(zip(("input_tokens", "output_tokens", "total_tokens"), counts, strict=True))
         if duration_ms is not None:
-            checked_whole(duration_ms, field="duration_ms")
+            if type(duration_ms) is not int or not 0 <= duration_ms < 1 << 53:
+                raise InvalidInput("must be a whole number from 0", field="duration_ms")
             step["duration_ms"] = duration_ms
         if error is not None:
             step["error"] = checked_text(error, field="error")

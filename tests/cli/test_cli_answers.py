@@ -27,6 +27,7 @@ COLOURS = {"enum": ["红", "green", 3, None]}
         ("4", COLOURS, None),
         ('{"a": [1]}', {"type": "object"}, {"a": [1]}),
         ("[1, 2]", {"items": {}}, [1, 2]),
+        ('{"decision": [1]}', {"properties": {"decision": {"enum": [[1], {"a": 2}]}}}, {"decision": [1]}),
         ("y", APPROVAL, {"decision": "approve"}),
         ("n", APPROVAL, {"decision": "deny"}),
         ("拒绝 太贵了", APPROVAL, {"decision": "deny", "reason": "太贵了"}),

@@ -35,6 +35,13 @@ async def shop(ctx):
     said = f"{colour}: {approval.decision} {approval.arguments} {approval.reason}"
     await ctx.append_message({"role": "assistant", "content": said})
 
+async def planner(ctx):
+    if ctx.attempt.attempt == 1:
+        for number in range(60):
+            async with ctx.child(f"read {number}"):
+                pass
+    await ctx.append_message({"role": "assistant", "content": "plan: " + await ctx.ask("plan", "Which plan?")})
+
 async def unsafe(ctx):
     await ctx.append_message({"role": "assistant", "content": "\\x1b[2J[bold]red"})
 """
@@ -231,6 +238,13 @@ def test_a_question_is_answered_by_the_next_call(cli: Cli) -> None:
     assert second.json["run"]["question"]["name"] == "pay"
     third = cli(*flags, "-c", stdin="n 太贵了".encode())
     assert (third.code, third.text) == (0, "red: deny {'cents': 500} 太贵了\n")
+
+
+def test_a_question_is_found_behind_any_number_of_child_runs(cli: Cli) -> None:
+    flags = ["chat", "--agent", "chat_agents:planner"]
+    assert "Which plan?" in cli(*flags, stdin=b"go").err
+    answer = cli(*flags, "-c", stdin=b"the second")
+    assert (answer.code, answer.text) == (0, "plan: the second\n")
 
 
 def test_one_message_in_one_answer_out(cli: Cli) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from satchel.domain.event import CORRUPT_BODY, CORRUPT_FORMAT
 from satchel.domain.ids import SessionRef
+from satchel.domain.run import Attempt
 from satchel.errors import InvalidInput, StoreCorrupt, StoreUnavailable
 from satchel.store import SessionPage
 from satchel.stores.sqlite import SqliteStore
@@ -381,3 +382,19 @@ async def test_a_corrupt_piece_of_text_keeps_what_is_before_it_and_hinders_nobod
     assert [getattr(item, "kind", "") for item in rest] == ["message", "message", "run_ended"]
     interrupted = (await stage.sessions().messages(sid, order="desc", limit=1)).items[0]
     assert (interrupted.content, interrupted.status) == ("abc", "interrupted")
+
+
+# -- answers
+
+
+@pytest.mark.parametrize("broken", [*BROKEN, "'[1]'", "'{}'"])
+async def test_a_corrupt_answer_is_neither_nothing_nor_asked_again(stage: Stage, damage: Damage, broken: str) -> None:
+    sid = await stage.session()
+    run, attempt = await stage.started_run(sid)
+    await stage.runs().ask_question(sid, attempt, "size", "How big?")
+    await stage.runs(ADA).answer_run(sid, run.run_id, {"size": 3})
+    again = await stage.runs().start_run(sid, run.run_id)
+    damage(f"UPDATE events SET body = {broken} WHERE kind = 'question_answered'")  # noqa: S608  # fixed texts
+    with pytest.raises(StoreCorrupt, match="event 4 of session"):
+        await stage.runs().ask_question(sid, Attempt(run.run_id, again.attempt), "size", "How big?")
+    assert (await stage.runs().get_run(sid, run.run_id)).status == "RUNNING"

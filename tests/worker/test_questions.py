@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from satchel import RunContext, RunFenced, RunSuspended
+from satchel import OpenStore, RunContext, RunFenced, RunSuspended
+from satchel.errors import StoreUnavailable
+from satchel.store import EventPage
+from satchel.testing.wrappers import StoreWrapper
 from tests.worker.stage import Stage, until, working
 
 SIZE = {"type": "integer", "minimum": 1}
@@ -60,6 +63,28 @@ async def test_another_worker_goes_on(stage: Stage) -> None:
     await stage.runs.answer_run(run.session_id, run.run_id, 7)
     async with working(stage.store, {"asks": asks}):
         assert (await stage.ended(run)).status == "COMPLETED"
+
+
+async def test_an_answer_is_waited_for_while_the_store_is_away(stage: Stage) -> None:
+    class Absent(StoreWrapper):
+        refused = 0
+
+        async def events(self, *args: Any, **what: Any) -> EventPage:
+            if self.refused < 3:
+                self.refused += 1
+                raise StoreUnavailable("the network is gone")
+            return await self.inner.events(*args, **what)
+
+    run = await stage.added("asks")
+    async with working(stage.store, {"asks": asks}):
+        await stage.reached(run, "WAITING")
+    await stage.runs.answer_run(run.session_id, run.run_id, 7)
+    store = Absent(stage.store.store)
+    async with working(OpenStore(store), {"asks": asks}):
+        ended = await stage.ended(run)
+    assert (ended.status, ended.error, store.refused) == ("COMPLETED", None, 3)
+    kinds = [event.kind for event in await stage.log(run.session_id)]
+    assert kinds.count("question_asked") == 1
 
 
 async def test_an_agent_that_swallows_the_exception_is_fenced(stage: Stage) -> None:

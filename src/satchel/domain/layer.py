@@ -14,7 +14,7 @@ import msgspec
 from satchel.domain.bodies import NotMerged
 from satchel.domain.edit import Edit
 from satchel.domain.idempotency import fingerprint
-from satchel.domain.json_text import NO_JSON, canonical, raw_json
+from satchel.domain.json_text import NO_JSON, canonical, raw_json, walk
 from satchel.domain.limits import WRITTEN_HERE, Limits
 from satchel.domain.memory import FIELDS, MemoryPatch, WorkingMemory, admit_patch, memory_from, stored_memory
 from satchel.domain.run import RunRow
@@ -86,6 +86,8 @@ def with_patch(row: RunRow, patch: MemoryPatch, memory: WorkingMemory, *, versio
             limit=limits.working_memory,
             setting="limits.working_memory",
         )
+    if len(text) > limits.nodes:  # the log tells of it in one patch
+        walk(grown.to_dict(), field="the run's working memory", limits=limits)
     base = {name: row.layer_base.get(name) or _mark(memory, name) for name in (*grown.clear, *grown.set)}
     return msgspec.structs.replace(
         row, layer=raw_json(b"" if text == b"{}" else text), layer_base=base, layer_version=version

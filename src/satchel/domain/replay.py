@@ -25,7 +25,7 @@ from satchel.domain.event import CHAT_FORMAT, Event
 from satchel.domain.json_text import decode
 from satchel.domain.layer import with_patch, without_layer
 from satchel.domain.limits import WRITTEN_HERE, Limits
-from satchel.domain.memory import WorkingMemory, admit_memory, admit_patch, stored_memory
+from satchel.domain.memory import FIELDS, WorkingMemory, admit_memory, admit_patch, stored_memory
 from satchel.domain.message import Draft, admit_message
 from satchel.domain.record import KEPT_LABELS, KEPT_TRANSITIONS, SessionRecord, SessionStatus, Transition
 from satchel.domain.replayed_calls import ReplayedCalls
@@ -173,7 +173,9 @@ class Replay(ReplayedCalls, ReplayedQuestions):
         if isinstance(body, dict) and "replace" in body:
             if len(body) > 1:
                 raise ValueError("replaces the memory and patches it")
-            self._memory = admit_memory(body["replace"], limits=self.limits)
+            nodes = self.limits.nodes + len(FIELDS)  # the log names the empty fields too
+            whole = msgspec.structs.replace(self.limits, nodes=nodes)
+            self._memory = admit_memory(body["replace"], limits=whole)
         else:
             self._memory = admit_patch(event.body, limits=self.limits).apply(self._memory)
         stored_memory(self._memory, limits=self.limits)

@@ -100,11 +100,16 @@ class SessionLog(SessionReading):
             after = session.last_seq
         if run_id is not None:
             run = await self._runs.get_run(session_id, run_id)
-            if run.is_terminal and not (await self.events(session_id, after=after, run_id=run_id, limit=1)).items:
+            # Behind its end there may be more of it, a retraction say: what waits there for the end waits for ever.
+            if run.is_terminal and not await self._has_end(session_id, run_id, after=after):
                 return
         follower = Follower(self._access.store, ref, read, after=after, run_id=run_id, text=text, position=position)
         async for item in follower.follow():
             yield item
+
+    async def _has_end(self, session_id: str, run_id: str, *, after: int) -> bool:
+        page = await self.events(session_id, after=after, run_id=run_id, kind="run_ended", limit=1)
+        return bool(page.items)
 
     async def context(
         self, session_id: str, *, max_tokens: int = 8000, run_number: int | None = None, run_id: str | None = None

@@ -9,6 +9,7 @@ import pytest
 
 from satchel.domain.event import Event
 from satchel.domain.ids import SessionRef
+from satchel.domain.policy import Policy
 from satchel.errors import SessionDeleted, SessionNotFound
 from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, Stage, lasting, said
 from satchel.testing.suite import StoreSuite
@@ -73,6 +74,20 @@ class FollowSuite(StoreSuite):
         again = await take(stage.sessions().follow(sid, after=0, run_id=run.run_id), 100)
         assert [event.kind for event in again] == kinds
         assert await take(stage.sessions().follow(sid, run_id=run.run_id), 100) == []
+
+    async def test_who_follows_a_finished_run_again_is_done_whatever_came_behind_its_end(self, stage: Stage) -> None:
+        sid = await stage.session(policy=Policy(context_window=100, context_share=0.5))
+        run, attempt = await stage.started_run(sid, input="go")
+        await stage.runs().add_text(sid, attempt, "a long answer " * 30, message=1, offset=0)
+        await stage.runs().fail_run(sid, attempt, code="broken")  # the text that was cut fills the window
+        log = (await stage.sessions().events(sid, run_id=run.run_id)).items
+        assert [event.kind for event in log[-2:]] == ["run_ended", "context_threshold"]
+        end = log[-2].seq
+        assert await take(stage.sessions().follow(sid, after=end, run_id=run.run_id), 100) == []
+        (answer,) = [event.seq for event in log if event.streamed is not None]
+        await stage.sessions(ADAS_AGENT).retract_message(sid, answer)
+        assert await take(stage.sessions().follow(sid, after=end, run_id=run.run_id), 100) == []
+        assert await take(stage.sessions().follow(sid, after=end + 1, run_id=run.run_id), 100) == []
 
     async def test_a_followed_session_that_is_deleted_ends_the_following(self, stage: Stage, second: Stage) -> None:
         sid = await stage.session()

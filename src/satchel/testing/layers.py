@@ -10,6 +10,7 @@ from satchel.domain.run import Attempt, Run
 from satchel.errors import InvalidInput, LimitExceeded, RunFenced, RunNotFound, VersionConflict
 from satchel.testing.stage import ADA, ADAS_AGENT, Stage, refused, unchanged
 from satchel.testing.suite import StoreSuite
+from satchel.testing.transfer import ELSEWHERE, exported, imported
 
 
 async def layered_run(stage: Stage, **options: Any) -> tuple[str, Attempt]:
@@ -42,7 +43,7 @@ async def end(stage: Stage, sid: str, attempt: Attempt) -> Run:
 
 
 class LayerSuite(StoreSuite):
-    limits = Limits(working_memory=2_000)
+    limits = Limits(working_memory=2_000, nodes=400)
 
     # -- while the run works
 
@@ -143,6 +144,18 @@ class LayerSuite(StoreSuite):
             await agent.update_working_memory(sid, {"append": {"plan": "y" * 500}}, attempt=attempt)
         for number in range(50):  # what replaces what it wrote before takes no more room
             await agent.update_working_memory(sid, {"set": {"next_action": f"{number} " + "z" * 300}}, attempt=attempt)
+
+    async def test_a_layer_holds_no_more_values_than_a_copy_can_take_at_once(self, stage: Stage) -> None:
+        sid, attempt = await layered_run(stage)
+        agent = stage.sessions(ADAS_AGENT)
+        await agent.update_working_memory(sid, {"append": {"plan": ["x"] * 250}}, attempt=attempt)
+        async with refused(stage, sid, LimitExceeded, limit=400, setting="limits.nodes"):
+            await agent.update_working_memory(sid, {"append": {"plan": ["y"] * 150}}, attempt=attempt)
+        await agent.update_working_memory(sid, {"append": {"plan": ["y"] * 140}}, attempt=attempt)
+        await end(stage, sid, attempt)
+        (report,) = await imported(stage, ELSEWHERE, [await exported(stage, ADA, sid)])
+        copied = await stage.sessions(ELSEWHERE).get_working_memory(report.session_id)
+        assert len(copied.plan) == 2 + 390
 
     async def test_only_the_attempt_that_holds_the_run_writes_to_its_layer(self, stage: Stage) -> None:
         sid, attempt = await layered_run(stage)

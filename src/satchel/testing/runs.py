@@ -44,6 +44,17 @@ class RunSuite(StoreSuite):
         assert (shown.status, shown.run_count, shown.usage.total_tokens) == ("ACTIVE", 1, 22)
         assert await stage.kinds(sid) == ["run_added", "message", "run_started", "run_step", "run_step", "run_ended"]
 
+    async def test_a_step_takes_no_longer_than_every_copy_can_say(self, stage: Stage) -> None:
+        sid = await stage.session()
+        _, attempt = await stage.started_run(sid)
+        for duration in (-1, 1 << 53, 1.5, True):
+            with pytest.raises(InvalidInput, match="duration_ms"):
+                await stage.runs().add_step(sid, attempt, "gpt", duration_ms=duration)  # type: ignore[arg-type]
+        await stage.runs().add_step(sid, attempt, "gpt", duration_ms=(1 << 53) - 1)
+        await stage.runs().complete_run(sid, attempt)
+        copy = await stage.sessions().fork_session(sid)
+        assert [run.steps for run in copy.runs] == [1]
+
     async def test_message_and_run_are_one_commit_for_a_run_that_starts_at_once(self, stage: Stage) -> None:
         sid = await stage.session()
         run, _ = await stage.started_run(sid, input="go")

@@ -27,6 +27,7 @@ from satchel.errors import (
 )
 from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, AGENT, STRANGERS, TENANT, Stage, lasting, refused, said
 from satchel.testing.suite import StoreSuite
+from satchel.testing.transfer import ELSEWHERE, exported, imported
 
 PATIENCE = 20.0
 
@@ -120,6 +121,31 @@ class StreamSuite(StoreSuite):
             assert await runs.add_text(sid, attempt, text, message=1, offset=offset) == offset + len(text)
         assert (await stage.record(sid)).streams == ()
         assert await pieces_of(stage, sid, attempt) == ()
+
+    async def test_no_text_begins_nothing(self, stage: Stage) -> None:
+        sid = await stage.session()
+        _, attempt = await stage.started_run(sid)
+        assert await say(stage, sid, attempt, "", "") == 0
+        assert await pieces_of(stage, sid, attempt) == ()
+        assert await say(stage, sid, attempt, "abc", "", "d") == 4
+        assert [piece.offset for piece in await pieces_of(stage, sid, attempt)] == [0, 3]
+        await stage.runs().complete_run(sid, attempt)
+        assert await spoken(stage, sid) == [("abcd", "interrupted")]
+
+    @pytest.mark.parametrize("message", [0, 1 << 53, (1 << 63) - 1])
+    async def test_a_message_has_a_number_that_every_copy_can_have(self, stage: Stage, message: int) -> None:
+        sid = await stage.session()
+        _, attempt = await stage.started_run(sid)
+        with pytest.raises(InvalidInput, match="from 1 to 9007199254740991"):
+            await stage.runs().add_text(sid, attempt, "abc", message=message, offset=0)
+        with pytest.raises(InvalidInput, match="from 1 to 9007199254740991"):
+            await stage.runs().end_text(sid, attempt, said("abc", "assistant"), message=message)
+        most = (1 << 53) - 1
+        await stage.runs().end_text(sid, attempt, said("abc", "assistant"), message=most)
+        await stage.runs().complete_run(sid, attempt)
+        (report,) = await imported(stage, ELSEWHERE, [await exported(stage, ADA, sid)])
+        log = await stage.sessions(ELSEWHERE).events(report.session_id, kind="message")
+        assert [event.streamed for event in log.items] == [most]
 
     async def test_a_gap_and_an_overlap_are_refused(self, stage: Stage) -> None:
         sid = await stage.session()

@@ -15,6 +15,7 @@ from satchel.domain.imported import Imported
 from satchel.domain.principal import Principal
 from satchel.errors import (
     InvalidInput,
+    LimitExceeded,
     NotAllowed,
     OutcomeUnknown,
     SatchelError,
@@ -23,7 +24,18 @@ from satchel.errors import (
     StoreUnavailable,
 )
 from satchel.store import Change, Outcome, Store
-from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, AGENT, BOB, OPERATOR, Stage, asking, lasting, said
+from satchel.testing.stage import (
+    ADA,
+    ADAS_AGENT,
+    ADMIN,
+    AGENT,
+    BOB,
+    OPERATOR,
+    Stage,
+    asking,
+    lasting,
+    said,
+)
 from satchel.testing.suite import StoreSuite
 from satchel.testing.wrappers import StoreWrapper, UnknownStore
 
@@ -37,6 +49,13 @@ async def exported(stage: Stage, who: Principal, *session_ids: str) -> bytes:
 
 async def imported(stage: Stage, who: Principal, lines: Iterable[bytes | str], **options: Any) -> list[Imported]:
     return [one async for one in stage.sessions(who).import_sessions(lines, **options)]
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
 
 
 def conversation(name: str, *messages: Mapping[str, Any] | bytes, **more: Any) -> bytes:
@@ -109,6 +128,38 @@ class TransferSuite(StoreSuite):
         return sid
 
     # -- export and import
+
+    @pytest.mark.parametrize("largest", ["deep", "many"])
+    async def test_what_a_caller_may_write_comes_over_whatever_stands_around_it(
+        self, stage: Stage, largest: str
+    ) -> None:
+        """Each document at its limit of levels or values; bodies hold one, or several, a level below their own."""
+        document = nested(64) if largest == "deep" else [1] * 9_999
+        inside = nested(63) if largest == "deep" else [1] * 4_000
+        memory = {"notes": {"k": nested(62)}} if largest == "deep" else {"plan": ["a"] * 9_998}
+        sid = await stage.session()
+        agent, runs = stage.sessions(ADAS_AGENT), stage.runs()
+        await agent.append_tool_history(
+            sid, {"tool": "t", "arguments": document, "result": document, "error": document}
+        )
+        run, attempt = await stage.started_run(sid, metadata={"k": inside})
+        call = await agent.start_tool_call(sid, "t", document, attempt=attempt)
+        await agent.finish_tool_call(sid, call.seq, result=document, attempt=attempt)
+        await runs.ask_question(sid, attempt, "size", "How big?", schema={"examples": inside})
+        await runs.answer_run(sid, run.run_id, document)
+        await agent.replace_working_memory(sid, memory, expected_version=0)
+        line = await exported(stage, ADA, sid)
+        (report,) = await imported(stage, ELSEWHERE, [line])
+        assert (await stage.log(report.session_id, "umbrella"))[: len(await stage.log(sid))] == await stage.log(sid)
+
+    @pytest.mark.parametrize("arguments", [nested(66), [1] * 10_100], ids=["deep", "many"])
+    async def test_no_document_comes_over_that_nobody_may_write(self, stage: Stage, arguments: object) -> None:
+        sid = await stage.session()
+        await stage.sessions(ADAS_AGENT).append_tool_history(sid, {"tool": "t", "arguments": "here", "ok": True})
+        line = await exported(stage, ADA, sid)
+        planted = line.replace(b'"here"', msgspec.json.encode(arguments))
+        with pytest.raises(LimitExceeded, match=r"line 1: satchel\.events\[0\]\.body"):
+            await imported(stage, ELSEWHERE, [planted])
 
     async def test_export_and_import_are_an_exact_round_trip(self, stage: Stage) -> None:
         sid = await self.busy_session(stage)

@@ -33,7 +33,7 @@ from satchel.domain.clock import SECOND
 from satchel.domain.decisions.messages import check_message_right
 from satchel.domain.event import CHAT_FORMAT, CORRUPT_FORMAT, Event
 from satchel.domain.ids import checked_id, checked_line
-from satchel.domain.json_text import admit
+from satchel.domain.json_text import admit, walk
 from satchel.domain.message import INSTRUCTION_ROLES, Draft, admit_message, admit_metadata
 from satchel.domain.principal import ROLES
 from satchel.domain.rights import require
@@ -59,6 +59,9 @@ _IN_A_RUN = frozenset(
     }
     | {"run_ended", "question_asked", "question_answered", "context_threshold"}
 )
+DOCUMENTS = 4  # of a caller's that one body holds, at most
+BESIDE = 16  # values that may stand in such a document beside the caller's own
+DEEPER = 2  # levels that such a document stands below its body, at most
 _RUN_ID = re.compile(r"run_[a-z2-7]{24}")
 
 
@@ -177,7 +180,7 @@ class Admission:
         return actor
 
     def _body(self, kind: str, text: bytes, place: str) -> bytes:
-        body, _ = admit(text, field=place, limits=self._limits)
+        body = self._document(text, place)
         check = _BODIES.get(kind)
         try:
             if check is not None:
@@ -186,6 +189,24 @@ class Admission:
             raise InvalidInput(f"does not fit {kind} ({wrong})", field=place) from None
         if kind == "metadata_changed":
             admit_metadata(body, limits=self._limits, field=place)
+        return body
+
+    def _document(self, text: bytes, place: str) -> bytes:
+        """A body that is one document, or holds several of a caller's (a call its arguments and its outcome): then each of
+        them has the limits of one."""
+        limits = self._limits
+        try:
+            return admit(text, field=place, limits=limits)[0]
+        except LimitExceeded as larger:
+            wide = msgspec.structs.replace(
+                limits, nodes=DOCUMENTS * (limits.nodes + BESIDE), depth=limits.depth + DEEPER
+            )
+            body, value = admit(text, field=place, limits=wide)
+            if not isinstance(value, dict):
+                raise larger from None
+        one = msgspec.structs.replace(limits, nodes=limits.nodes + BESIDE, depth=limits.depth + DEEPER - 1)
+        for name, part in value.items():
+            walk(part, field=f"{place}.{name}", limits=one)
         return body
 
     # -- what stands in bodies

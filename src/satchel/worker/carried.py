@@ -181,7 +181,8 @@ class CarriedContext:
         self, name: str, question: str, *, schema: Mapping[str, Any] | None = None, expires_in: float = EXPIRES_IN
     ) -> Any:
         """Leaves the agent when there is no answer yet: whoever takes the run then calls it again from its start."""
-        asked = await self.carry(lambda: self._running.ask_once(name, question, schema=schema, expires_in=expires_in))
+        # What was asked or answered before is no other question: the whole of it may be done again while the store is away.
+        asked = await self._read(lambda: self._running.ask_once(name, question, schema=schema, expires_in=expires_in))
         if not asked.is_answered:
             raise RunSuspended(f"run {self.run.run_id} waits for the answer to {name!r}")
         return asked.answer

@@ -16,7 +16,7 @@ def is_approval(schema: Any) -> bool:
     """Whether it is decided about a tool call."""
     decision = _member(_member(schema, "properties"), "decision")
     choices = _member(decision, "enum")
-    return isinstance(choices, list) and DECISIONS.issuperset(choices)
+    return isinstance(choices, list) and all(isinstance(choice, str) and choice in DECISIONS for choice in choices)
 
 
 def hint(schema: Any) -> str:

@@ -125,14 +125,8 @@ class Room:
     async def unfinished_run(self) -> Run | None:
         """The run that has the turn, if somebody left one behind."""
         assert self.session_id is not None
-        for run in (await self._runs.list_runs(self.session_id, limit=50)).items:
-            if not run.is_terminal:
-                found = run
-                break
-        else:
-            return None
         active = (await self.session()).active_run_id
-        return found if active is None else await self._runs.get_run(found.session_id, active)
+        return None if active is None else await self._runs.get_run(self.session_id, active)
 
     async def session(self) -> Session:
         assert self.session_id is not None

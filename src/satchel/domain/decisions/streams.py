@@ -60,6 +60,8 @@ class AddText(Decision[int], frozen=True, kw_only=True):
         if stream is None:
             if end_key(key) in state.keys:  # a late repetition: the message is final
                 return unchanged(record, clock, seqs=(end,))
+            if end == 0:  # nothing was said yet: its piece would have the place of the first that says something
+                return unchanged(record, clock, seqs=(0,))
             stream = OpenStream(run_id=key.run_id, attempt=key.attempt, message=key.message, offset=0, size=0)
             self._check_count(record.streams)
         elif end <= stream.offset:
