@@ -1,5 +1,6 @@
 """Satchel keeps what a multi-turn agent must not lose: the session."""
 
+from satchel.client import connect
 from satchel.commit import OpenStore
 from satchel.context import Context
 from satchel.domain.event import Event
@@ -30,6 +31,7 @@ from satchel.errors import (
     MessageNotFound,
     NotAllowed,
     NotFound,
+    NotServed,
     OtherQuestion,
     OutcomeUnknown,
     QueueFull,
@@ -40,6 +42,8 @@ from satchel.errors import (
     RunNotFound,
     SatchelError,
     SchemaMismatch,
+    ServiceBusy,
+    ServiceRefused,
     SessionClosed,
     SessionDeleted,
     SessionExists,
@@ -90,6 +94,7 @@ __all__ = [
     "MessageNotFound",
     "NotAllowed",
     "NotFound",
+    "NotServed",
     "OpenStore",
     "OtherQuestion",
     "OutcomeUnknown",
@@ -110,6 +115,8 @@ __all__ = [
     "RunSuspended",
     "SatchelError",
     "SchemaMismatch",
+    "ServiceBusy",
+    "ServiceRefused",
     "Session",
     "SessionClosed",
     "SessionDeleted",
@@ -143,5 +150,6 @@ __all__ = [
     "VersionRequired",
     "Worker",
     "WorkingMemory",
+    "connect",
     "open",
 ]

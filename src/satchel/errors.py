@@ -12,6 +12,8 @@
     │   ├── MessageNotFound
     │   └── ToolCallNotFound
     ├── ExtraMissing                 this needs a package that is not installed
+    ├── NotServed                    the HTTP API has no way to do this; a manager on the store itself has
+    ├── ServiceRefused               a service refused, or failed, in a way that only HTTP knows
     ├── ToolCallFailed               what ctx.call ran failed, now or in an earlier attempt
     ├── NotAllowed                   yours, but your role may not do this
     ├── Conflict                     right by itself, refused by the state it met; nothing was stored
@@ -38,6 +40,7 @@
     ├── RunFailed                    raised by an agent, to fail its run with a code of its own
     └── StoreError                   the store, not the request
         ├── StoreBusy                too much contention; nothing was stored
+        │   └── ServiceBusy          a service takes no more from this caller at the moment
         ├── StoreUnavailable         the store is away; nothing was stored
         ├── OutcomeUnknown           the write may be there: repeat it with the same idempotency key
         ├── StoreCorrupt             what is stored cannot be read
@@ -157,6 +160,32 @@ class ExtraMissing(SatchelError):
     def __init__(self, extra: str, *, action: str) -> None:
         self.extra = extra
         super().__init__(f"{action} needs the extra {extra!r}: pip install 'satchel[{extra}]'")
+
+
+class NotServed(SatchelError):
+    """Asked of a manager that works over HTTP, where there is no way to do it."""
+
+    code = "not_served"
+
+    def __init__(self, action: str) -> None:
+        self.action = action
+        super().__init__(f"a service does not {action}; use a manager on the store itself (satchel.open)")
+
+
+class ServiceRefused(SatchelError):
+    """A service answered with ``status`` and a problem that no store knows: ``problem`` is its code (``internal_error``,
+    ``too_many_sessions``, …, or ``http`` for an answer that was not a service of ours), ``request_id`` names the request in
+    the service's log."""
+
+    code = "service_refused"
+
+    def __init__(self, *, status: int, problem: str, detail: str, request_id: str = "") -> None:
+        self.status = status
+        self.problem = problem
+        self.detail = detail
+        self.request_id = request_id
+        named = f" (request {request_id})" if request_id else ""
+        super().__init__(f"the service answered {status} {problem}: {detail}{named}")
 
 
 class ToolCallFailed(SatchelError):
@@ -339,6 +368,7 @@ class IllegalTransition(Conflict):
         self.run_id = run_id
         self.current = current
         self.wanted = wanted
+        self.reason = reason
         because = f": {reason}" if reason else ""
         super().__init__(f"run {run_id} is {current} and cannot become {wanted}{because}")
 
@@ -422,6 +452,19 @@ class StoreBusy(StoreError):
         self, reason: str = "the session changed faster than this write could follow; nothing was stored"
     ) -> None:
         super().__init__(reason)
+
+
+class ServiceBusy(StoreBusy):
+    """``problem`` says what there was too much of: ``rate_limited``, ``too_many_runs``, ``too_many_streams``, or ``draining``
+    for a service that is about to stop. ``retry_after``: seconds."""
+
+    code = "service_busy"
+
+    def __init__(self, *, problem: str, detail: str, retry_after: float | None = None) -> None:
+        self.problem = problem
+        self.detail = detail
+        self.retry_after = retry_after
+        super().__init__(f"{detail} ({problem}); nothing was stored")
 
 
 class StoreUnavailable(StoreError):

@@ -59,7 +59,7 @@ async def ask(
         name=name,
         question=question,
         schema=kept,
-        expires_in=_checked_expiry(expires_in),
+        expires_in=checked_expiry(expires_in),
         here=here,
         limits=limits,
     )
@@ -176,7 +176,7 @@ def checked_answer_size(body: bytes, *, limits: Limits, field: str = "answer") -
         raise LimitExceeded(field=field, size=len(body), limit=limits.answer, setting="limits.answer")
 
 
-def _checked_expiry(seconds: object) -> int:
+def checked_expiry(seconds: object) -> int:
     """Microseconds. Raises InvalidInput."""
     if type(seconds) not in (int, float) or not 0.001 <= seconds <= LONGEST_EXPIRY:  # type: ignore[operator]
         raise InvalidInput(f"must be seconds, from 0.001 to {LONGEST_EXPIRY}", field="expires_in")

@@ -98,6 +98,9 @@ def _least_body(name: str) -> Any:
         "fail_run": {"code": "c"},
         "answer_run": {"answer": 1},
         "add_child_run": {"goal": "g"},
+        "ask_question": {"name": "q", "question": "?"},
+        "add_text": {"message": 1, "offset": 0, "text": "x"},
+        "end_text": {"message": 1, "answer": {"role": "assistant", "content": "x"}},
         "replace_working_memory": {"goal": "g"},
         "update_working_memory": {"append": {"plan": "p"}},
     }

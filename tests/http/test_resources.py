@@ -58,7 +58,7 @@ async def test_a_bare_message_is_kept_byte_for_byte_and_is_a_users(door: Door) -
     said = await door("POST", f"{session}/messages", content=body.encode())
     assert said.status_code == 201
     assert said.text.endswith(
-        ',"role":"user","content" : "修复\\u0000", "n": 1.10, "big": 123456789012345678901, "x":{"y":[ ]}}'
+        ',"role":"user","content" : "修复\\u0000", "n": 1.10, "big": 123456789012345678901, "x":{"y":[ ]} }'
     )
     read = await door("GET", f"{session}/messages")
     assert read.text == '{"items":[' + said.text + '],"next":null}'

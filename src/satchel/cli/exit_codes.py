@@ -21,7 +21,9 @@ from satchel.errors import (
     InvalidInput,
     NotAllowed,
     NotFound,
+    NotServed,
     RunFailed,
+    ServiceRefused,
     StoreError,
     StoreMisused,
     ToolCallFailed,
@@ -67,11 +69,12 @@ _BY_SITUATION: tuple[tuple[ExitCode, tuple[type[Exception], ...]], ...] = (
             StoreNotShared,
             ConfirmationNeeded,
             ExtraMissing,
+            NotServed,
         ),
     ),
     (ExitCode.NOT_FOUND, (NotFound, NothingToContinue)),
     (ExitCode.REFUSED, (Conflict, NotAllowed, NotConfirmed, ToolCallFailed)),
-    (ExitCode.STORE, (StoreError, StoreMissing)),
+    (ExitCode.STORE, (StoreError, StoreMissing, ServiceRefused)),
     (ExitCode.NOT_ANSWERED, (RunFailed,)),
 )
 

@@ -113,6 +113,7 @@ class Session(msgspec.Struct, kw_only=True, eq=True):
             "version": self.version,
             "last_seq": self.last_seq,
             "working_memory": None if self.working_memory is None else self.working_memory.to_dict(),
+            "working_memory_version": None if self.working_memory is None else self.working_memory.version,
             "metadata": self.metadata,
             "created_at": shown(self.created_at),
             "updated_at": shown(self.updated_at),

@@ -31,7 +31,7 @@ S = TypeVar("S")
 KEPT_QUERY = 200  # bytes of a query that is remembered
 VISIT = "satchel"  # where the gate leaves a Visit in the scope
 _TAG = re.compile(r'"v(0|[1-9][0-9]{0,18})"')
-_ATTEMPT = re.compile(r"([!-~]{1,128})/([1-9][0-9]{0,9})")
+_ATTEMPT = re.compile(r"([!-~]{1,128})/(0|[1-9][0-9]{0,9})")
 
 _CHILDREN: dict[str, tuple[re.Pattern[str], type[RunNotFound | MessageNotFound | ToolCallNotFound]]] = {
     "run_id": (re.compile(r"[!-~]{1,128}"), RunNotFound),

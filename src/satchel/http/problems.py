@@ -170,18 +170,9 @@ _SENTENCES: tuple[tuple[type[SatchelError], str], ...] = (
 )
 
 # Facts of an error that a program may need. Each is ours, or a number.
-_FACTS = {
-    "expected": "expected_version",
-    "current": "current_version",
-    "changed": "changed",
-    "size": "size",
-    "limit": "limit",
-    "setting": "setting",
-    "unit": "unit",
-    "policy": "policy",
-    "seq": "seq",
-    "action": "action",
-}
+_FACTS = ("size", "limit", "setting", "unit", "role", "action")
+_VERSIONS = {"expected": "expected_version", "current": "current_version"}
+_CLASHING = {"status": "current_status"}  # a problem has a status of its own
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,16 +249,16 @@ def _sentence_of(error: SatchelError) -> str:
 
 def _facts_of(error: SatchelError, places: Places) -> dict[str, Any]:
     facts: dict[str, Any] = {}
-    if not isinstance(error, NotFound):
-        for name, shown in _FACTS.items():
+    if isinstance(error, Conflict):  # of a session that is the caller's own
+        renamed = _VERSIONS if isinstance(error, VersionConflict) else _CLASHING
+        facts = {renamed.get(name, name): value for name, value in vars(error).items()}
+    elif not isinstance(error, NotFound):
+        for name in _FACTS:
             value = getattr(error, name, None)
             if value is not None:
-                facts[shown] = value
-    run_id = getattr(error, "run_id", None)
-    if run_id is not None and isinstance(error, Conflict):
-        facts["run_id"] = run_id
+                facts[name] = value
     if isinstance(error, InvalidInput):
-        facts["errors"] = [_place_of(error, places) | {"detail": _sentence_of(error)}]
+        facts["errors"] = [_place_of(error, places) | {"detail": _sentence_of(error), "field": error.field}]
     return facts
 
 

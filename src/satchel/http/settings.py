@@ -93,12 +93,13 @@ def duration(written: object, *, field: str) -> timedelta | None:
 
 
 def policy_from(written: Mapping[str, Any]) -> Policy:
-    """``idle``, ``max_lifetime``, ``retention`` as durations, ``restore_closed`` and ``restore_expired``."""
+    """``idle``, ``max_lifetime``, ``retention`` as durations; ``restore_closed``, ``restore_expired``, ``context_window``,
+    ``context_share``."""
     known: dict[str, Any] = {}
     for name, value in written.items():
         if name in ("idle", "max_lifetime", "retention"):
             known[name] = duration(value, field=f"policy.{name}")
-        elif name in ("restore_closed", "restore_expired"):
+        elif name in ("restore_closed", "restore_expired", "context_window", "context_share"):
             known[name] = value
         else:
             raise InvalidInput("is unknown", field=f"policy.{name}")

@@ -165,6 +165,7 @@ class Session(Strict, kw_only=True):
     version: Version
     last_seq: Count
     working_memory: MemoryFields | None
+    working_memory_version: Version | None
     metadata: dict[str, Any]
     created_at: Time
     updated_at: Time
@@ -256,9 +257,10 @@ class Ready(Strict, kw_only=True):
 
 
 class Place(msgspec.Struct, kw_only=True):
-    """Where: a JSON Pointer into the body, a parameter, or a header."""
+    """Where: a JSON Pointer into the body, a parameter, or a header. ``field``: what the manager's method calls it."""
 
     detail: str
+    field: str
     pointer: str | UnsetType = UNSET
     parameter: str | UnsetType = UNSET
     header: str | UnsetType = UNSET
@@ -288,6 +290,8 @@ class SessionPolicy(Strict, kw_only=True):
     retention: Duration | UnsetType = UNSET
     restore_closed: Literal["owner", "admin", "never"] | UnsetType = UNSET
     restore_expired: Literal["owner", "admin", "never"] | UnsetType = UNSET
+    context_window: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    context_share: Annotated[float, Meta(gt=0, le=1)] | UnsetType = UNSET
 
 
 class NewSession(Strict, kw_only=True):
@@ -433,6 +437,50 @@ class NewRun(Strict, kw_only=True):
     start: bool = False
     lease: Seconds = 30.0
     expected_version: Expected = None
+
+
+class Ask(Strict, kw_only=True):
+    """``schema``: a JSON Schema that the answer must fit; ``expires_in``: seconds; ``here``: who asks goes on waiting."""
+
+    name: str
+    question: str
+    schema: dict[str, Any] | None = None
+    expires_in: Seconds = 604800.0
+    here: bool = False
+    expected_version: Expected = None
+
+
+class Asked(Strict, kw_only=True):
+    """``is_answered``: it was answered before; ``answer`` is that value."""
+
+    run: Run
+    is_answered: bool
+    answer: Any
+
+
+class NewText(Strict, kw_only=True):
+    """``message`` counts the streamed messages of this attempt from 1; ``offset`` is the number of characters before
+    ``text``. ``metadata`` comes with the first text."""
+
+    message: Seq
+    offset: Count
+    text: str
+    metadata: dict[str, Any] | None = None
+
+
+class TextAdded(Strict, kw_only=True):
+    """Where the next text begins."""
+
+    offset: Count
+
+
+class EndOfText(Strict, kw_only=True):
+    """``answer`` is all of the message, whose content begins with the text that was streamed."""
+
+    message: Seq
+    answer: dict[str, Any]
+    metadata: dict[str, Any] | None = None
+    interrupted: bool = False
 
 
 class NewChild(Strict, kw_only=True):

@@ -10,6 +10,7 @@ from satchel.http.resources import (
     messages,
     runs,
     sessions,
+    speaking,
     tool_history,
     working_memory,
 )
@@ -21,6 +22,7 @@ ROUTES: tuple[Route, ...] = (
     *working_memory.ROUTES,
     *tool_history.ROUTES,
     *runs.ROUTES,
+    *speaking.ROUTES,
     *events.ROUTES,
     *context.ROUTES,
     *chat.ROUTES,

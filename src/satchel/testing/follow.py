@@ -57,8 +57,9 @@ class FollowSuite(StoreSuite):
         sid = await stage.session()
         await stage.sessions().append_message(sid, said("before"))
         following = asyncio.create_task(take(second.sessions().follow(sid), 1))
-        await asyncio.sleep(0.05)
-        await stage.sessions().append_message(sid, said("after"))
+        while not following.done():  # it may begin a little later than we
+            await asyncio.sleep(0.05)
+            await stage.sessions().append_message(sid, said("after"))
         (event,) = await following
         assert event.data["content"] == "after"
 

@@ -168,7 +168,7 @@ class ListingSuite(StoreSuite):
             (Principal.user("ada", tenant_id="umbrella"), {}),
             (ADA, {"status": "ACTIVE"}),
             (ADA, {"title": "t"}),
-            (ADA, {"metadata": {}}),
+            (ADA, {"metadata": {"k": 1}}),
             (ADA, {"updated_after": to_datetime(START)}),
         ):
             with pytest.raises(InvalidCursor):

@@ -132,7 +132,7 @@ async def add_child(call: Call) -> App:
     metadata: Any = bytes(given.metadata) or None
     run = await call.runs.add_child_run(
         call.session_id,
-        _attempt(call),
+        attempt_of(call),
         goal=given.goal,
         agent=given.agent,
         metadata=metadata,
@@ -185,11 +185,11 @@ async def keep_waiting(call: Call) -> App:
 
 async def renew(call: Call) -> App:
     await call.fields(Nothing)
-    cancel_requested = await call.runs.renew_run(call.session_id, _attempt(call))
+    cancel_requested = await call.runs.renew_run(call.session_id, attempt_of(call))
     return Answer(encode({"cancel_requested": cancel_requested}))
 
 
-def _attempt(call: Call) -> Attempt:
+def attempt_of(call: Call) -> Attempt:
     """The attempt of the header, which must be one of the run of the address."""
     attempt = call.attempt
     if attempt is None:
@@ -204,13 +204,21 @@ def _reporter(method: str, shape: type[msgspec.Struct]) -> Callable[[Call], Awai
         given = msgspec.structs.asdict(await call.fields(shape))
         expected_version = given.pop("expected_version")
         verb = getattr(call.runs, method)
-        return run_answer(await verb(call.session_id, _attempt(call), **given, **call.write(expected_version)))
+        return run_answer(await verb(call.session_id, attempt_of(call), **given, **call.write(expected_version)))
 
     return report
 
 
-def _work(
-    verb: str, name: str, about: str, handler: Any, body: Any, *, required: bool = False, status: int = 200
+def work_route(
+    verb: str,
+    name: str,
+    about: str,
+    handler: Any,
+    body: Any,
+    *,
+    required: bool = False,
+    status: int = 200,
+    answer: Any = shapes.Run,
 ) -> Route:
     return Route(
         method="POST",
@@ -220,7 +228,7 @@ def _work(
         handler=handler,
         body=body,
         body_required=required,
-        answers={status: shapes.CancelRequested if name == "renew_run" else shapes.Run},
+        answers={status: answer},
         errors=(403, 404, 410, *WRITE),
         is_write=True,
     )
@@ -235,6 +243,7 @@ ROUTES = (
         handler=read_all,
         query=(
             Parameter(name="status", kind="choice", about="Only runs of this status.", choices=STATUSES),
+            Parameter(name="run_id", kind="text", about="Only this one."),
             Parameter(name="parent_run_id", kind="text", about="Only child runs of this one."),
             msgspec.structs.replace(LIMIT, default=50),
             CURSOR,
@@ -264,8 +273,8 @@ ROUTES = (
         answers={200: shapes.Run},
         errors=(404, 410),
     ),
-    _work("cancel", "cancel_run", "End a run that waits; ask a running one to stop.", cancel, shapes.CancelRun),
-    _work(
+    work_route("cancel", "cancel_run", "End a run that waits; ask a running one to stop.", cancel, shapes.CancelRun),
+    work_route(
         "answer",
         "answer_run",
         "Answer what a WAITING run asked, with any JSON value: it goes on.",
@@ -273,8 +282,8 @@ ROUTES = (
         shapes.AnswerToQuestion,
         required=True,
     ),
-    _work("start", "start_run", "Claim a READY run that has the turn.", start, shapes.StartRun),
-    _work(
+    work_route("start", "start_run", "Claim a READY run that has the turn.", start, shapes.StartRun),
+    work_route(
         "children",
         "add_child_run",
         "A part of this run, RUNNING under its attempt and lease.",
@@ -283,9 +292,18 @@ ROUTES = (
         required=True,
         status=201,
     ),
-    _work("wait", "keep_waiting", "Renew the lease of a run that waits for its client.", keep_waiting, shapes.Nothing),
-    _work("renew", "renew_run", "Move the lease on; tells whether the run was asked to stop.", renew, shapes.Nothing),
-    _work(
+    work_route(
+        "wait", "keep_waiting", "Renew the lease of a run that waits for its client.", keep_waiting, shapes.Nothing
+    ),
+    work_route(
+        "renew",
+        "renew_run",
+        "Move the lease on; tells whether the run was asked to stop.",
+        renew,
+        shapes.Nothing,
+        answer=shapes.CancelRequested,
+    ),
+    work_route(
         "steps",
         "add_step",
         "One model call, with its tokens.",
@@ -293,16 +311,18 @@ ROUTES = (
         shapes.RunStep,
         required=True,
     ),
-    _work("complete", "complete_run", "COMPLETED.", _reporter("complete_run", Completed), shapes.CompleteRun),
-    _work("fail", "fail_run", "FAILED, with a code.", _reporter("fail_run", Failed), shapes.FailRun, required=True),
-    _work(
+    work_route("complete", "complete_run", "COMPLETED.", _reporter("complete_run", Completed), shapes.CompleteRun),
+    work_route(
+        "fail", "fail_run", "FAILED, with a code.", _reporter("fail_run", Failed), shapes.FailRun, required=True
+    ),
+    work_route(
         "end-cancelled",
         "end_cancelled_run",
         "CANCELLED, by the attempt that was asked to stop.",
         _reporter("end_cancelled_run", Cancelled),
         shapes.EndCancelledRun,
     ),
-    _work(
+    work_route(
         "hand-back",
         "hand_back_run",
         "READY again if it has attempts left, else FAILED.",

@@ -1,0 +1,216 @@
+"""What a service answers, as the library's own snapshots: equal to those of a manager on the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from satchel.context import Context
+from satchel.domain.clock import parse_rfc3339, to_datetime
+from satchel.domain.event import CHAT_FORMAT, CallOutcome, Event, EventKind, MessageStatus
+from satchel.domain.frozen import Items, Members
+from satchel.domain.json_text import NO_JSON, decode
+from satchel.domain.memory import WorkingMemory, memory_from
+from satchel.domain.message import Message
+from satchel.domain.page import Page
+from satchel.domain.question import Question
+from satchel.domain.record import Origin
+from satchel.domain.run import Run, RunError, Usage
+from satchel.domain.session import Session, Transitioned
+from satchel.domain.tool_call import ToolCall
+
+T = TypeVar("T")
+
+
+class _Page(msgspec.Struct):
+    items: list[msgspec.Raw]
+    next: str | None = None
+
+
+class _Several(msgspec.Struct):
+    """What of a session holds messages, whose bytes are kept."""
+
+    messages: list[msgspec.Raw]
+
+
+class _Event(msgspec.Struct, kw_only=True):
+    seq: int
+    version: int
+    kind: EventKind
+    at: str
+    actor: str
+    run_id: str | None
+    body: msgspec.Raw
+    refers_to: int | None = None
+    status: MessageStatus = "complete"
+    format: str = CHAT_FORMAT
+    outcome: CallOutcome | None = None
+    streamed: int | None = None
+    metadata: msgspec.Raw = NO_JSON
+
+
+_decode_page = msgspec.json.Decoder(_Page).decode
+_decode_several = msgspec.json.Decoder(_Several).decode
+_decode_event = msgspec.json.Decoder(_Event).decode
+
+
+def page_from(text: bytes, item: Callable[[bytes], T]) -> Page[T]:
+    page = _decode_page(text)
+    return Page(tuple(item(bytes(raw)) for raw in page.items), page.next)
+
+
+def messages_from(text: bytes, *, replayed: bool) -> tuple[Message, ...]:
+    return tuple(Message.from_json(bytes(raw), replayed=replayed) for raw in _decode_page(text).items)
+
+
+def event_from(text: bytes) -> Event:
+    shown = _decode_event(text)
+    return Event(
+        seq=shown.seq,
+        version=shown.version,
+        kind=shown.kind,
+        at=parse_rfc3339(shown.at),
+        actor=shown.actor,
+        body=bytes(shown.body),
+        run_id=shown.run_id,
+        refers_to=shown.refers_to,
+        status=shown.status,
+        format=shown.format,
+        metadata=bytes(shown.metadata) or None,
+        outcome=shown.outcome,
+        streamed=shown.streamed,
+    )
+
+
+def call_from(text: bytes, *, replayed: bool = False) -> ToolCall:
+    return _call(decode(text), replayed=replayed)
+
+
+def _call(shown: dict[str, Any], *, replayed: bool = False) -> ToolCall:
+    return ToolCall(
+        seq=shown["seq"],
+        version=shown["version"],
+        tool=shown["tool"],
+        arguments=shown["arguments"],
+        arguments_hash=shown["arguments_hash"],
+        status=shown["status"],
+        ok=shown["ok"],
+        result=shown["result"],
+        error=shown["error"],
+        start_at=parse_rfc3339(shown["start_time"]),
+        end_at=_instant(shown["end_time"]),
+        tool_call_id=shown["tool_call_id"],
+        run_id=shown["run_id"],
+        repeat_of=shown["repeat_of"],
+        step=shown.get("step"),
+        replayed=replayed,
+    )
+
+
+def run_from(text: bytes, *, replayed: bool = False) -> Run:
+    return run_of(decode(text), replayed=replayed)
+
+
+def run_of(shown: dict[str, Any], *, replayed: bool = False) -> Run:
+    error = shown["error"]
+    return Run(
+        run_id=shown["run_id"],
+        number=shown["number"],
+        session_id=shown["session_id"],
+        version=shown["version"],
+        goal=shown["goal"],
+        agent=shown["agent"],
+        input=shown["input"],
+        status=shown["status"],
+        created=parse_rfc3339(shown["created_at"]),
+        started=_instant(shown["start_time"]),
+        ended=_instant(shown["end_time"]),
+        steps=shown["steps"],
+        usage=Usage(**shown["usage"]),
+        error=None if error is None else RunError(code=error["code"], message=error["message"]),
+        stop_reason=shown["stop_reason"],
+        attempt=shown["attempt"],
+        max_attempts=shown["max_attempts"],
+        parent_run_id=shown["parent_run_id"],
+        input_seq=shown["input_seq"],
+        cancel_requested=shown["cancel_requested"],
+        metadata=shown["metadata"],
+        question=_question(shown.get("question")),
+        memory=shown.get("memory", "session"),
+        working_memory=shown.get("working_memory", {}),
+        not_merged=shown.get("not_merged", {}),
+        replayed=replayed,
+    )
+
+
+def _question(shown: dict[str, Any] | None) -> Question | None:
+    if shown is None:
+        return None
+    return Question(
+        name=shown["name"],
+        question=shown["question"],
+        schema=shown["schema"],
+        expires=parse_rfc3339(shown["expires_at"]),
+        seq=shown["seq"],
+    )
+
+
+def memory_from_json(text: bytes, *, replayed: bool = False) -> WorkingMemory:
+    shown = decode(text)
+    version = shown.pop("version")
+    return memory_from(msgspec.json.encode(shown), version=version, replayed=replayed)
+
+
+def session_from_json(text: bytes, *, replayed: bool = False) -> Session:
+    shown = decode(text)
+    memory, origin = shown["working_memory"], shown["forked_from"]
+    messages = [Message.from_json(bytes(raw)) for raw in _decode_several(text).messages]
+    return Session(
+        session_id=shown["session_id"],
+        tenant_id=shown["tenant_id"],
+        user_id=shown["user_id"],
+        title=shown["title"],
+        status=shown["status"],
+        version=shown["version"],
+        last_seq=shown["last_seq"],
+        created_at=to_datetime(parse_rfc3339(shown["created_at"])),
+        updated_at=to_datetime(parse_rfc3339(shown["updated_at"])),
+        closed_at=None if shown["closed_at"] is None else to_datetime(parse_rfc3339(shown["closed_at"])),
+        expires_at=None if shown["expires_at"] is None else to_datetime(parse_rfc3339(shown["expires_at"])),
+        external_id=shown["external_id"],
+        working_memory=None
+        if memory is None
+        else memory_from(msgspec.json.encode(memory), version=shown["working_memory_version"]),
+        metadata=Members(shown["metadata"], "update_session"),
+        messages=Items(messages, "append_message"),
+        tool_history=Items((_call(call) for call in shown["tool_history"]), "append_tool_history"),
+        runs=Items((run_of(run) for run in shown["runs"]), "add_run"),
+        message_count=shown["message_count"],
+        tool_call_count=shown["tool_call_count"],
+        run_count=shown["run_count"],
+        context_tokens=shown["context_tokens"],
+        usage=Usage(**shown["usage"]),
+        active_run_id=shown["active_run_id"],
+        queued_run_ids=tuple(shown["queued_run_ids"]),
+        lifecycle=tuple(
+            Transitioned(
+                at=to_datetime(parse_rfc3339(one["at"])), to=one["to"], actor=one["actor"], reason=one["reason"]
+            )
+            for one in shown["lifecycle"]
+        ),
+        transition_count=shown["transition_count"],
+        forked_from=None if origin is None else Origin(session_id=origin["session_id"], seq=origin["seq"]),
+        replayed=replayed,
+    )
+
+
+def context_from(text: bytes) -> Context:
+    shown = decode(text)
+    del shown["window_share"]  # of the other two
+    return Context(**shown)
+
+
+def _instant(text: str | None) -> int | None:
+    return None if text is None else parse_rfc3339(text)

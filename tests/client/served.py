@@ -1,0 +1,100 @@
+"""A service in this process, on a port of its own, and connections to it for everybody."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import uvicorn
+from litestar.connection import ASGIConnection
+
+import satchel
+from satchel import OpenStore, Principal, Unauthenticated
+from satchel.client.connection import Connection
+from satchel.http.app import app_of
+from satchel.http.identity import Hooked, Identity
+from satchel.http.protocol import protocol_with
+from satchel.http.serve import address_of, listen
+from satchel.http.service import Service
+from satchel.http.settings import ServerSettings
+
+SETTINGS: dict[str, Any] = {"access_log": False, "requests_per_second": 0.0, "streams_per_user": 1_000}
+
+
+def key_of(who: Principal) -> str:
+    """What the services here take for a key."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(who)).decode().rstrip("=")
+
+
+def who_is(request: ASGIConnection[Any, Any, Any, Any]) -> Principal:
+    token = request.headers.get("authorization", "").removeprefix("Bearer ")
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(token + "=="), type=Principal)
+    except (ValueError, msgspec.DecodeError):
+        raise Unauthenticated("no identity") from None
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def served(
+    store: OpenStore, *, port: int = 0, identity: Identity | None = None, **settings: Any
+) -> AsyncIterator[str]:
+    """The address at which ``store`` is served."""
+    service = Service(store, identity or Hooked(who_is), settings=ServerSettings(**SETTINGS | settings))
+    listener = listen("127.0.0.1", port)
+    config = uvicorn.Config(
+        app_of(service),
+        http=protocol_with(header_seconds=10.0, header_bytes=64 * 1024),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        await server.is_up.wait()
+        yield address_of(listener)
+    finally:
+        service.drain()
+        server.should_exit = True
+        await serving
+        listener.close()
+
+
+class Connections:
+    """One for each principal, closed together."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self.url = url
+        self._options = options
+        self._open: dict[Principal, Connection] = {}
+
+    def __getitem__(self, who: Principal) -> Connection:
+        if who not in self._open:
+            self._open[who] = satchel.connect(self.url, key_of(who), **self._options)
+        return self._open[who]
+
+    async def close(self) -> None:
+        for connection in self._open.values():
+            await connection.close()

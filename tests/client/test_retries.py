@@ -1,0 +1,223 @@
+"""Whatever becomes of connections: each effect once, each reply to a key the same, nothing of a stream lost or repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+import satchel
+from satchel import OpenStore, OutcomeUnknown, Principal, ServiceBusy, StoreUnavailable, TextDelta
+from satchel.client.connection import Connection
+from satchel.domain.event import Event
+from tests.client.cutting import cutting
+from tests.client.served import key_of, served
+
+AGENT = Principal.agent("shop", tenant_id="acme", acting_for="ada")
+WRITERS = 24
+
+
+def connection(url: str, *, patience: float = 30.0) -> Connection:
+    return satchel.connect(url, key_of(AGENT), patience=patience)
+
+
+@pytest.mark.parametrize("operations", [200, pytest.param(5_000, marks=pytest.mark.full)])
+async def test_each_effect_is_there_once_and_each_reply_to_a_key_is_the_same(store: OpenStore, operations: int) -> None:
+    async with (
+        served(store) as url,
+        cutting(url, share=0.45) as (proxy, through),
+        connection(through) as client,
+    ):
+        sid = (await client.sessions.create_session()).session_id
+        numbers = iter(range(operations))
+        said: dict[str, tuple[int, int]] = {}
+
+        async def write() -> None:
+            for number in numbers:
+                key = None if number % 3 == 0 else f"key-{number}"
+                while True:
+                    try:
+                        message = await client.sessions.append_message(
+                            sid, {"role": "user", "content": f"m{number}"}, idempotency_key=key
+                        )
+                    except OutcomeUnknown:
+                        assert key is not None, "a dozen cuts in a row"
+                        continue
+                    break
+                said[f"m{number}"] = (message.seq, message.version)
+                if key is not None and number % 5 == 1:
+                    again = await client.sessions.append_message(
+                        sid, {"role": "user", "content": f"m{number}"}, idempotency_key=key
+                    )
+                    assert (again.seq, again.version, again.replayed) == (message.seq, message.version, True)
+
+        await asyncio.gather(*(write() for _ in range(WRITERS)))
+        assert all(proxy.cuts.values()), proxy.cuts
+        own = satchel.SessionManager(store, AGENT)
+        session = await own.get_session(sid)
+        assert (session.message_count, session.version) == (operations, operations)
+        stored: dict[str, tuple[int, int]] = {}
+        cursor: str | None = None
+        while True:
+            page = await own.events(sid, limit=1_000, cursor=cursor)
+            stored |= {event.data["content"]: (event.seq, event.version) for event in page}
+            cursor = page.next
+            if cursor is None:
+                break
+        assert stored == said
+
+
+async def test_a_call_that_creates_adds_and_ends_is_done_once_though_its_replies_are_cut(store: OpenStore) -> None:
+    """Without a key of the caller's: one is drawn for each call, and nothing that comes back says so."""
+    async with (
+        served(store) as url,
+        cutting(url, share=0.35, seed=7) as (_, through),
+        connection(through) as client,
+    ):
+
+        async def work() -> str:
+            session = await client.sessions.create_session(title="t")
+            async with client.sessions.run(session.session_id, goal="look", input="go") as run:
+                async with run.tool("look", {"at": 1}) as call:
+                    call.result = 2
+                await run.append_message({"role": "assistant", "content": "done"})
+            return session.session_id
+
+        made = await asyncio.gather(*(work() for _ in range(4)))
+        own = satchel.SessionManager(store, AGENT)
+        assert {session.session_id for session in await own.list_sessions(limit=100)} == set(made)
+        for sid in made:
+            session = await own.get_session(sid)
+            assert [message.content for message in session.messages] == ["go", "done"]
+            assert [(call.status, call.result) for call in session.tool_history] == [("succeeded", 2)]
+            assert [run.status for run in session.runs] == ["COMPLETED"]
+
+
+async def test_a_stream_that_is_cut_again_and_again_loses_and_repeats_nothing(store: OpenStore) -> None:
+    own = satchel.SessionManager(store, AGENT)
+    sid = (await own.create_session()).session_id
+    async with (
+        served(store) as url,
+        cutting(url, share=0.9, seed=3, bytes_of_answers=3_000) as (proxy, through),
+        connection(through) as client,
+    ):
+        seen: list[Event | TextDelta] = []
+
+        async def follow() -> None:
+            async for item in client.sessions.follow(sid, after=0, text=True):
+                seen.append(item)
+                if isinstance(item, Event) and item.kind == "run_ended":
+                    return
+
+        def told(message: int) -> list[TextDelta]:
+            return [item for item in seen if isinstance(item, TextDelta) and item.message == message]
+
+        following = asyncio.create_task(follow())
+        words = [f"word {number} " for number in range(150)]
+        async with own.run(sid, input="tell") as run:
+            for message in (1, 2):
+                async with run.stream() as answer:
+                    for word in words:
+                        await answer.write(word)
+                        await asyncio.sleep(0.004)
+                    async with asyncio.timeout(20):
+                        while not told(message):  # noqa: ASYNC110  # of what a follower was given
+                            await asyncio.sleep(0.01)
+            for number in range(30):
+                await run.append_message({"role": "assistant", "content": f"m{number}"})
+        async with asyncio.timeout(30):
+            await following
+        log = (await own.events(sid, limit=1_000)).items
+        assert [item for item in seen if isinstance(item, Event)] == list(log)
+        for message in (1, 2):
+            end = 0
+            for delta in told(message):
+                assert delta.offset == end
+                end = delta.end
+            assert "".join(words).startswith("".join(delta.text for delta in told(message)))
+        assert proxy.cuts["middle"] > 3, proxy.cuts
+
+
+async def test_a_service_that_starts_again_goes_unnoticed_by_who_follows(store: OpenStore) -> None:
+    own = satchel.SessionManager(store, AGENT)
+    sid = (await own.create_session()).session_id
+    seen: list[int] = []
+
+    async def reached(count: int) -> None:
+        async with asyncio.timeout(20):
+            while len(seen) < count:  # noqa: ASYNC110  # of what a follower was given
+                await asyncio.sleep(0.01)
+
+    async with served(store) as url:
+        port = int(url.rpartition(":")[2])
+        client = connection(url)
+
+        async def follow() -> None:
+            async for event in client.sessions.follow(sid, after=0):
+                seen.append(event.seq)
+                if len(seen) == 40:
+                    return
+
+        following = asyncio.create_task(follow())
+        for _ in range(10):
+            await own.append_message(sid, {"role": "user", "content": "x"})
+        await reached(5)
+    for restart in range(2):
+        for _ in range(10):  # nobody serves
+            await own.append_message(sid, {"role": "user", "content": "x"})
+        async with served(store, port=port):
+            for _ in range(5):
+                await own.append_message(sid, {"role": "user", "content": "x"})
+            await reached(10 + 15 * (restart + 1))
+    await following
+    await client.close()
+    assert seen == list(range(1, 41))
+
+
+async def test_who_asks_too_much_waits_as_long_as_the_service_says(store: OpenStore) -> None:
+    async with served(store, requests_per_second=20.0, burst=1) as url, connection(url) as client:
+        sid = (await client.sessions.create_session()).session_id
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await client.sessions.append_message(sid, {"role": "user", "content": "x"})
+        assert loop.time() - began > 0.9  # Retry-After counts in seconds
+    async with served(store, requests_per_second=0.001, burst=1) as url, connection(url, patience=2) as client:
+        await client.sessions.get_session(sid)
+        with pytest.raises(ServiceBusy) as busy:
+            await client.sessions.append_message(sid, {"role": "user", "content": "y"})
+        assert (busy.value.problem, busy.value.retryable) == ("rate_limited", True)
+    assert (await satchel.SessionManager(store, AGENT).get_session(sid)).message_count == 1
+
+
+async def test_a_service_that_is_away_is_told_apart_from_one_that_may_have_done_it(store: OpenStore) -> None:
+    async with served(store) as url:
+        sid = (await satchel.SessionManager(store, AGENT).create_session()).session_id
+    async with connection(url, patience=0.3) as client:
+        for call in (client.sessions.get_session(sid), client.sessions.close_session(sid)):
+            with pytest.raises(StoreUnavailable):
+                await call
+    async with (
+        served(store) as url,
+        cutting(url, share=1.0, bytes_of_answers=2) as (_, through),
+        connection(through, patience=0.5) as client,
+    ):
+        with pytest.raises(StoreUnavailable):
+            await client.sessions.get_session(sid)
+        with pytest.raises(OutcomeUnknown) as unknown:
+            await client.sessions.append_message(sid, {"role": "user", "content": "x"}, idempotency_key="k")
+        assert unknown.value.__notes__ == ["its idempotency key: k"]
+
+
+async def test_many_calls_at_once_share_a_connection_to_a_service(store: OpenStore) -> None:
+    """Streams do not take the connections that calls need."""
+    async with served(store) as url, connection(url) as client:
+        sid = (await client.sessions.create_session()).session_id
+        streams = [client.sessions.follow(sid, after=0) for _ in range(120)]
+        waiting = [asyncio.ensure_future(anext(stream)) for stream in streams]
+        order = list(range(30))
+        random.Random(1).shuffle(order)
+        await asyncio.gather(*(client.sessions.append_message(sid, {"role": "user", "content": str(n)}) for n in order))
+        assert {event.seq for event in await asyncio.gather(*waiting)} == {1}
+        for stream in streams:
+            await stream.aclose()  # type: ignore[attr-defined]  # an async generator, as any follow is
