@@ -161,7 +161,10 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         if self.status != "ACTIVE" or self.hidden:
             return None
         policy = self.policy
-        idle = None if policy.idle is None else self._idle_from(policy.idle)
+        if policy.idle is None:
+            idle = None
+        else:
+            idle = self.active_at + policy.idle if self.turn is None else self._idle_from(policy.idle)
         if policy.max_lifetime is None:
             return idle
         end = self.clock_from + policy.max_lifetime
@@ -169,7 +172,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     def _idle_from(self, idle: int) -> int | None:
         """A question that nobody answers ends its run at its instant, whoever meets that: idle counts from there."""
-        if self.turn is None or not self.is_busy:
+        if not self.is_busy:
             return self.active_at + idle
         asked = self.question_expires_at
         return None if asked is None else max(self.active_at, asked) + idle
