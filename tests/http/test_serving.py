@@ -348,6 +348,8 @@ def test_a_server_that_stops_finishes_what_is_there_and_one_that_is_killed_loses
 
         talking = threading.Thread(target=talk)
         talking.start()
+        while len(client.get("/v1/sessions").json()["items"]) < 2:
+            time.sleep(0.02)  # until the other request is there
         with client.stream("GET", f"{session}/events", headers={"Accept": "text/event-stream"}) as stream:
             frames = frames_of(stream.iter_lines())
             while next(frames).get("event") != "run_started":

@@ -42,11 +42,21 @@ INSERT INTO working_memory SELECT 'acme', 'sess_' || n, '{}' FROM generate_serie
 INSERT INTO metadata SELECT 'acme', 'sess_' || n, '{}' FROM generate_series(1, 10000) AS n;
 INSERT INTO partials (tenant_id, session_id, run_id, attempt, message, "offset", body)
 SELECT 'acme', 'sess_' || n % 20, 'run_' || n, 1, 1, 0, 'x' FROM generate_series(1, 10000) AS n;
+INSERT INTO settings SELECT 'name_' || n, 1, '{}' FROM generate_series(1, 10000) AS n;
 ANALYZE;
 SET plan_cache_mode = force_generic_plan;
 """
-# Across sessions: these alone may leave out the session.
-_LISTS = ("sessions_of_user", "sessions_of_tenant", "ready_for_agent", "ready", "swept")
+# Across sessions, or of none: these alone may leave out the session.
+_LISTS = (
+    "setting",
+    "insert_setting",
+    "update_setting",
+    "sessions_of_user",
+    "sessions_of_tenant",
+    "ready_for_agent",
+    "ready",
+    "swept",
+)
 
 # The index by which each statement finds its rows, in the order of the plan; conditions where they matter.
 _PAGE = ("(tenant_id = $1) AND (session_id = $2)", "sessions_pkey")
@@ -104,6 +114,9 @@ _EXPECTED = {
     "erase_runs": ("Tid Scan",),
     "erase_working_memory": ("working_memory_pkey",),
     "erase_metadata": ("metadata_pkey",),
+    "setting": ("settings_pkey",),
+    "insert_setting": ("settings_pkey",),
+    "update_setting": ("settings_pkey",),
 }
 
 
