@@ -15,6 +15,7 @@ from satchel.http.identity import Credentials, Identity
 from satchel.http.keys import KeyRing
 from satchel.http.service import Service
 from satchel.http.settings import ServerSettings
+from tests.http.documented import check_documented
 
 WHO: dict[str, dict[str, Any]] = {
     "ada": {"tenant_id": "acme", "role": "user", "user_id": "ada"},
@@ -24,6 +25,7 @@ WHO: dict[str, dict[str, Any]] = {
     "agent": {"tenant_id": "acme", "role": "agent"},
     "admin": {"tenant_id": "acme", "role": "admin"},
     "ada elsewhere": {"tenant_id": "umbrella", "role": "user", "user_id": "ada"},
+    "agent elsewhere": {"tenant_id": "umbrella", "role": "agent"},
     "admin elsewhere": {"tenant_id": "umbrella", "role": "admin"},
 }
 
@@ -47,7 +49,9 @@ class Door:
         sent = dict(headers or {})
         if who is not None:
             sent["Authorization"] = f"Bearer {self.keys[who]}"
-        return await self.client.request(method, url, headers=sent, **options)
+        answer = await self.client.request(method, url, headers=sent, **options)
+        check_documented(answer)
+        return answer
 
     async def session(self, who: str = "ada", **fields: Any) -> str:
         """A new session's address."""
@@ -66,14 +70,22 @@ class Door:
 async def open_door(
     url: str = "memory:", *, identity: Identity | None = None, agents: tuple[str, ...] = (), **settings: Any
 ) -> AsyncIterator[Door]:
-    async with satchel.open(url) as store:
-        ring = KeyRing(store)
-        keys = {name: await ring.create(**options) for name, options in WHO.items()}
-        chosen = ServerSettings(**{"access_log": False} | settings)
-        service = Service(store, identity or Credentials(ring), settings=chosen, agents=agents)
-        transport = httpx.ASGITransport(app=app_of(service), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
-            yield Door(client, service, keys, ring)
+    async with satchel.open(url) as store, door_over(store, identity=identity, agents=agents, **settings) as door:
+        yield door
+
+
+@asynccontextmanager
+async def door_over(
+    store: OpenStore, *, identity: Identity | None = None, agents: tuple[str, ...] = (), **settings: Any
+) -> AsyncIterator[Door]:
+    """Over a store that is open."""
+    ring = KeyRing(store)
+    keys = {name: await ring.create(**options) for name, options in WHO.items()}
+    chosen = ServerSettings(**{"access_log": False} | settings)
+    service = Service(store, identity or Credentials(ring), settings=chosen, agents=agents)
+    transport = httpx.ASGITransport(app=app_of(service), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        yield Door(client, service, keys, ring)
 
 
 def problem_of(answer: httpx.Response) -> dict[str, Any]:

@@ -18,9 +18,11 @@ S = TypeVar("S")
 
 CLOSE = ((b"connection", b"close"),)  # what is left of the body is not read
 JSON_TYPES = ("application/json", "application/merge-patch+json")
+LONGEST_NAME = 64  # characters of an unknown member's name that an error repeats
 NO_RAW = msgspec.Raw(b"")
 
 _PLACE = re.compile(r" - at `\$([^`]*)`$")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
@@ -117,6 +119,10 @@ def _misshapen(message: str) -> InvalidInput:
     found = _PLACE.search(message)
     pointer = "" if found is None else _pointer(found[1])
     reason = message[: found.start()] if found else message
+    unknown = _UNKNOWN.fullmatch(reason)
+    if unknown is not None:  # the name is a place, told as far as a name may go
+        pointer += _pointer_step(unknown[1][:LONGEST_NAME])
+        reason = "is not known here"
     if reason.startswith("Invalid enum value"):
         reason = "is not one of the values that it may have"
     reason = reason.replace("`", "")
@@ -124,7 +130,8 @@ def _misshapen(message: str) -> InvalidInput:
 
 
 def _pointer(path: str) -> str:
-    steps = []
-    for name, index in _STEP.findall(path):
-        steps.append((name or index).replace("~", "~0").replace("/", "~1"))
-    return "".join(f"/{step}" for step in steps)
+    return "".join(_pointer_step(name or index) for name, index in _STEP.findall(path))
+
+
+def _pointer_step(name: str) -> str:
+    return "/" + name.replace("~", "~0").replace("/", "~1")

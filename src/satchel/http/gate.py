@@ -18,6 +18,7 @@ from satchel.http.ids import new_request_id
 from satchel.http.problems import (
     INTERNAL,
     AddressTooLong,
+    PathNotFound,
     Problem,
     RequestError,
     problem_of,
@@ -72,6 +73,7 @@ class Gate:
                 left = self._service.rates.take((principal.tenant_id, principal.side))
                 if left is not None:
                     extra.append(left)
+            _check_slashes(scope)
             await self._app(scope, receive, answer)
         except SatchelError as error:
             problem = self.refuse(error, visit)
@@ -131,3 +133,10 @@ def _path(scope: Scope) -> str:
 def _check_head(scope: Scope) -> None:
     if len(scope["path"]) + len(scope["query_string"]) > LONGEST_ADDRESS:
         raise AddressTooLong(f"an address may have {LONGEST_ADDRESS} bytes")
+
+
+def _check_slashes(scope: Scope) -> None:
+    """An encoded slash is no slash, and no part of an id: what looks like one id to a proxy must not be two parts here."""
+    written: bytes = scope.get("raw_path") or b""
+    if b"%2f" in written.lower():
+        raise PathNotFound("nothing is served at an address with an encoded slash")

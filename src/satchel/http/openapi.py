@@ -147,10 +147,18 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
 def _header_parameters(route: Route) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = []
     if route.is_write:
-        shown += [
-            _header("Idempotency-Key", "The same key and request get the first answer again.", "^[!-~]{1,255}$"),
-            _header("If-Match", "The version that is expected, as ETag gives it.", '^("v(0|[1-9][0-9]{0,17})"|\\*)$'),
-        ]
+        shown.append(
+            _header("Idempotency-Key", "The same key and request get the first answer again.", "^[!-~]{1,255}$")
+        )
+    if 412 in route.errors:
+        about = "The version that is expected, as ETag gives it."
+        shown.append(_header("If-Match", about, '^"v(0|[1-9][0-9]{0,17})"$'))
+    if route.attempt is not None:
+        about = "The run that writes: RUN_ID/ATTEMPT."
+        attempt = _header("Satchel-Attempt", about, "^[!-~]{1,128}/[1-9][0-9]{0,9}$")
+        shown.append(attempt | {"required": True} if route.attempt == "must" else attempt)
+    if 304 in route.answers:
+        shown.append(_header("If-None-Match", "What the caller has already: 304 in place of the same again.", None))
     if not route.is_open:
         shown.append(_header("Satchel-Acting-For", "The one user for whom an agent makes this request.", None))
     return shown

@@ -20,7 +20,8 @@ _WHOLE = re.compile(r"[0-9]{1,19}")
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """``argument`` is what the manager's method calls it. One of kind ``members`` stands for all ``name.KEY=VALUE``."""
+    """One of kind ``members`` stands for all ``name.KEY=VALUE``. ``least`` and ``most`` bound a whole number; of a text
+    ``least`` is the length."""
 
     name: str
     kind: Kind
@@ -34,6 +35,8 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
         """Raises InvalidInput, which does not repeat the text."""
         match self.kind:
             case "text":
+                if len(text) < self.least:
+                    raise self._wrong("must not be empty")
                 return text
             case "whole":
                 if not _WHOLE.fullmatch(text) or not self.least <= int(text) <= self.most:
@@ -86,7 +89,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
             case "members":
                 shown = {"type": "object", "additionalProperties": {"type": "string"}}
             case _:
-                shown = {"type": "string"}
+                shown = {"type": "string"} | ({"minLength": self.least} if self.least else {})
         if self.default is not None:
             shown["default"] = self.default
         return shown
@@ -137,8 +140,8 @@ def _member(text: str) -> Any:
 # -- those that several routes share
 
 LIMIT = Parameter(name="limit", kind="whole", about="Items of one page.", default=100, least=1, most=1000)
-CURSOR = Parameter(name="cursor", kind="text", about="`next` of the page before: the list goes on there.")
+CURSOR = Parameter(name="cursor", kind="text", about="`next` of the page before: the list goes on there.", least=1)
 ORDER = Parameter(name="order", kind="choice", about="By seq.", choices=("asc", "desc"), default="asc")
 AFTER = Parameter(name="after", kind="whole", about="Only what has a greater seq.", default=0)
 BEFORE = Parameter(name="before", kind="whole", about="Only what has a smaller seq.")
-RUN_ID = Parameter(name="run_id", kind="text", about="Only what this run wrote.")
+RUN_ID = Parameter(name="run_id", kind="text", about="Only what this run wrote.", least=1)

@@ -22,6 +22,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     ``name`` is the operation's id: the manager's method, where there is one. ``body`` and ``answers`` are shapes (see
     ``shapes``), by status; ``errors`` are statuses beside those that every route may answer. ``is_open``: also for who has no identity.
+    ``attempt``: whether Satchel-Attempt says which run writes.
     """
 
     method: Method
@@ -36,6 +37,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     errors: tuple[int, ...] = ()
     is_write: bool = False
     is_open: bool = False
+    attempt: Literal["may", "must"] | None = None
     media_types: tuple[str, ...] = ("application/json",)
 
     @property

@@ -299,7 +299,7 @@ class NewSession(Strict, kw_only=True):
     user_id: str | None = None
     external_id: str | None = None
     if_exists: Literal["return", "raise"] = "return"
-    metadata: dict[str, Any] | None = None
+    metadata: dict[str, Any] | UnsetType = UNSET
     policy: SessionPolicy | None = None
 
 
@@ -339,7 +339,7 @@ class OneMessage(Strict, kw_only=True):
     """``format``: left out, a chat message; a body of another format is kept as given."""
 
     message: Any
-    metadata: dict[str, Any] | None = None
+    metadata: dict[str, Any] | UnsetType = UNSET
     format: str | None = None
     status: Literal["complete", "interrupted"] = "complete"
     expected_version: Expected = None
@@ -433,7 +433,7 @@ class NewRun(Strict, kw_only=True):
     on_busy: OnBusy = "reject"
     max_attempts: Annotated[int, Meta(ge=1, le=100)] = 1
     memory: Literal["session", "run"] = "session"
-    metadata: dict[str, Any] | None = None
+    metadata: dict[str, Any] | UnsetType = UNSET
     start: bool = False
     lease: Seconds = 30.0
     expected_version: Expected = None
@@ -465,7 +465,7 @@ class NewText(Strict, kw_only=True):
     message: Seq
     offset: Count
     text: str
-    metadata: dict[str, Any] | None = None
+    metadata: dict[str, Any] | UnsetType = UNSET
 
 
 class TextAdded(Strict, kw_only=True):
@@ -479,14 +479,14 @@ class EndOfText(Strict, kw_only=True):
 
     message: Seq
     answer: dict[str, Any]
-    metadata: dict[str, Any] | None = None
+    metadata: dict[str, Any] | UnsetType = UNSET
     interrupted: bool = False
 
 
 class NewChild(Strict, kw_only=True):
     goal: str
     agent: str = ""
-    metadata: dict[str, Any] | None = None
+    metadata: dict[str, Any] | UnsetType = UNSET
     expected_version: Expected = None
 
 

@@ -26,7 +26,7 @@ ROUTES = (
         query=(
             Parameter(name="max_tokens", kind="whole", about="Estimated tokens.", default=8000, least=1),
             Parameter(name="run_number", kind="whole", about="Nothing of runs after this one."),
-            Parameter(name="run_id", kind="text", about="As this run sees it."),
+            Parameter(name="run_id", kind="text", about="As this run sees it.", least=1),
         ),
         answers={200: shapes.Context},
         errors=(404, 410),

@@ -134,6 +134,7 @@ ROUTES = (
         answers={201: shapes.Appended},
         errors=(403, 404, 410, *WRITE),
         is_write=True,
+        attempt="may",
     ),
     Route(
         method="POST",

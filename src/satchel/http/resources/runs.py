@@ -229,10 +229,28 @@ def work_route(
         body=body,
         body_required=required,
         answers={status: answer},
-        errors=(403, 404, 410, *WRITE),
-        is_write=True,
+        errors=(403, 404, 410, 409) if name in _WITHOUT_KEY else (403, 404, 410, *WRITE),
+        is_write=name not in _WITHOUT_KEY,
+        attempt="must" if name in _BY_ATTEMPT else None,
     )
 
+
+# They change no version, or are told apart by what they say: no key, no condition.
+_WITHOUT_KEY = frozenset({"keep_waiting", "renew_run", "add_text", "end_text"})
+_BY_ATTEMPT = frozenset(
+    {
+        "add_child_run",
+        "add_step",
+        "add_text",
+        "ask_question",
+        "complete_run",
+        "end_cancelled_run",
+        "end_text",
+        "fail_run",
+        "hand_back_run",
+        "renew_run",
+    }
+)
 
 ROUTES = (
     Route(
@@ -243,8 +261,8 @@ ROUTES = (
         handler=read_all,
         query=(
             Parameter(name="status", kind="choice", about="Only runs of this status.", choices=STATUSES),
-            Parameter(name="run_id", kind="text", about="Only this one."),
-            Parameter(name="parent_run_id", kind="text", about="Only child runs of this one."),
+            Parameter(name="run_id", kind="text", about="Only this one.", least=1),
+            Parameter(name="parent_run_id", kind="text", about="Only child runs of this one.", least=1),
             msgspec.structs.replace(LIMIT, default=50),
             CURSOR,
         ),

@@ -168,7 +168,9 @@ ROUTES = (
             Parameter(name="updated_before", kind="time", about="Changed before this time."),
             Parameter(name="metadata", kind="members", about="`metadata.KEY=VALUE`: all these members are equal."),
             Parameter(name="title", kind="text", about="The title contains this text, whatever its case."),
-            Parameter(name="user_id", kind="text", about="For those who see all of a tenant: only this user's."),
+            Parameter(
+                name="user_id", kind="text", about="For those who see all of a tenant: only this user's.", least=1
+            ),
             msgspec.structs.replace(LIMIT, default=50),
             CURSOR,
         ),
@@ -182,7 +184,7 @@ ROUTES = (
         about="The session as it is now, with the newest 50 of each kind.",
         handler=read,
         query=(Parameter(name="include", kind="choices", about="What comes with it.", choices=INCLUDES),),
-        answers={200: shapes.Session},
+        answers={200: shapes.Session, 304: None},
         errors=(404, 410),
     ),
     Route(

@@ -100,8 +100,8 @@ ROUTES = (
         handler=read,
         query=(
             RUN_ID,
-            Parameter(name="tool", kind="text", about="Only calls of this tool."),
-            Parameter(name="tool_call_id", kind="text", about="Only calls under this label."),
+            Parameter(name="tool", kind="text", about="Only calls of this tool.", least=1),
+            Parameter(name="tool_call_id", kind="text", about="Only calls under this label.", least=1),
             Parameter(name="is_open", kind="flag", about="Only open ones, or only ended ones."),
             ORDER,
             LIMIT,
@@ -121,6 +121,7 @@ ROUTES = (
         answers={201: shapes.ToolCall},
         errors=(403, 404, 410, *WRITE),
         is_write=True,
+        attempt="may",
     ),
     Route(
         method="POST",
@@ -133,5 +134,6 @@ ROUTES = (
         answers={200: shapes.ToolCall},
         errors=(403, 404, 410, *WRITE),
         is_write=True,
+        attempt="may",
     ),
 )

@@ -63,8 +63,8 @@ ROUTES = (
         name="get_working_memory",
         about="The working memory. Its ETag is the version at which it last changed.",
         handler=read,
-        query=(Parameter(name="run_id", kind="text", about="As this run sees it, under its own layer."),),
-        answers={200: shapes.WorkingMemory},
+        query=(Parameter(name="run_id", kind="text", about="As this run sees it, under its own layer.", least=1),),
+        answers={200: shapes.WorkingMemory, 304: None},
         errors=(404, 410),
     ),
     Route(
@@ -77,6 +77,7 @@ ROUTES = (
         answers={200: shapes.WorkingMemory},
         errors=(403, 404, 410, *WRITE, 428),
         is_write=True,
+        attempt="may",
     ),
     Route(
         method="PATCH",
@@ -88,5 +89,6 @@ ROUTES = (
         answers={200: shapes.WorkingMemory},
         errors=(403, 404, 410, *WRITE, 428),
         is_write=True,
+        attempt="may",
     ),
 )
