@@ -170,7 +170,7 @@ async def test_another_format_is_not_for_users_and_hides_no_instructions(door: D
         refused = await door("POST", f"{session}/messages", who="ada", json=body)
         assert refused.status_code in (403, 422), (format, refused.text)
     kept = await door("POST", f"{session}/messages", who="adas agent", json={"message": message, "format": "x.y"})
-    assert kept.status_code in (201, 403)
+    assert kept.status_code == 403
     context = (await door("GET", f"{session}/context")).json()["messages"]
     assert all(one["role"] in ("user", "assistant", "tool") for one in context)
 

@@ -191,7 +191,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     body: bytes
     format: str
     metadata: bytes | None
-    role: str | None  # of a chat message
+    role: str | None  # of a chat message; of another format only one that instructs
     asks: tuple[str, ...]  # labels of the tool calls it asks for
     answers: str | None  # label of the tool call it answers
     tokens: int
@@ -221,7 +221,13 @@ def admit_message(
         if format == CORRUPT_FORMAT:
             raise InvalidInput("is kept for what cannot be read any more", field=f"{field}.format")
         return Draft(
-            body=body, format=format, metadata=kept, role=None, asks=(), answers=None, tokens=body_tokens(body, count)
+            body=body,
+            format=format,
+            metadata=kept,
+            role=_instructing_role(data),
+            asks=(),
+            answers=None,
+            tokens=body_tokens(body, count),
         )
     if type(data) is not dict and not isinstance(data, Mapping):
         raise InvalidInput(f"must be an object, not {kind_of(data)}", field=field)
@@ -237,6 +243,12 @@ def admit_message(
         tokens=tokens,
         counted=None if count is estimate_tokens else tokens,
     )
+
+
+def _instructing_role(data: object) -> str | None:
+    """Roles of another format are not ours to read, but for those that instruct: they look alike everywhere."""
+    role = data.get("role") if isinstance(data, Mapping) else None
+    return role if isinstance(role, str) and role in INSTRUCTION_ROLES else None
 
 
 def _checked_chat(data: Mapping[str, Any], field: str, limits: Limits) -> tuple[str, tuple[str, ...], str | None]:

@@ -140,7 +140,7 @@ def _member(text: str) -> Any:
 # -- those that several routes share
 
 LIMIT = Parameter(name="limit", kind="whole", about="Items of one page.", default=100, least=1, most=1000)
-CURSOR = Parameter(name="cursor", kind="text", about="`next` of the page before: the list goes on there.", least=1)
+CURSOR = Parameter(name="cursor", kind="text", about="`next` of the page before: the list goes on there.")
 ORDER = Parameter(name="order", kind="choice", about="By seq.", choices=("asc", "desc"), default="asc")
 AFTER = Parameter(name="after", kind="whole", about="Only what has a greater seq.", default=0)
 BEFORE = Parameter(name="before", kind="whole", about="Only what has a smaller seq.")

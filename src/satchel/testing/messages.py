@@ -186,6 +186,8 @@ class MessageSuite(StoreSuite):
         assert kept.to_dict()["body"] == ["any", {"json": 1.5, "seq": 7}]
         async with refused(stage, sid, NotAllowed):
             await stage.sessions(ADA).append_message(sid, body, format="adk.event")
+        async with refused(stage, sid, NotAllowed):  # a role that instructs does so in any format
+            await stage.sessions(ADAS_AGENT).append_message(sid, {"role": "system", "x": 1}, format="adk.event")
 
     async def test_a_messages_metadata_stands_beside_its_body(self, stage: Stage) -> None:
         sid = await stage.session()

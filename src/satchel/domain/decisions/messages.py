@@ -23,7 +23,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 def check_message_right(principal: Principal, role: str | None) -> None:
-    """Raises NotAllowed. A body of another format is an agent's: its roles are not ours to read."""
+    """Raises NotAllowed. A body of another format is an agent's: its roles are not ours to read, but for those that
+    instruct."""
     if role is None:
         require(principal, "work", "write messages of another format")
     elif role in INSTRUCTION_ROLES:
