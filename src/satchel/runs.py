@@ -273,9 +273,7 @@ class RunManager(RunTexts):
         step: dict[str, Any] = {"kind": "model", "name": name}
         step.update(zip(("input_tokens", "output_tokens", "total_tokens"), counts, strict=True))
         if duration_ms is not None:
-            if type(duration_ms) is not int or not 0 <= duration_ms < 1 << 53:
-                raise InvalidInput("must be a whole number from 0", field="duration_ms")
-            step["duration_ms"] = duration_ms
+            step["duration_ms"] = checked_duration(duration_ms)
         if error is not None:
             step["error"] = checked_text(error, field="error")
         body = msgspec.json.encode(step)
@@ -463,6 +461,13 @@ def checked_lease(seconds: float) -> int:
     if type(seconds) not in (int, float) or not 0.05 <= seconds <= 86_400:
         raise InvalidInput("must be seconds, from 0.05 to 86400", field="lease")
     return int(seconds * SECOND)
+
+
+def checked_duration(milliseconds: int) -> int:
+    """Raises InvalidInput."""
+    if type(milliseconds) is not int or not 0 <= milliseconds < 1 << 53:
+        raise InvalidInput("must be a whole number from 0", field="duration_ms")
+    return milliseconds
 
 
 def checked_text(text: str, *, field: str) -> str:

@@ -47,7 +47,7 @@ class RunTexts:
         Raises StreamGap, LimitExceeded (the message is too long, or too many are said at once), RunFenced.
         """
         checked_attempt(attempt)
-        _check_number(message)
+        check_number(message)
         checked_whole(offset, field="offset")
         if type(text) is not str:
             raise InvalidInput(f"must be text, not {kind_of(text)}", field="text")
@@ -86,7 +86,7 @@ class RunTexts:
         Raises InvalidInput, LimitExceeded, RunFenced, IdempotencyMismatch (it became final with another content).
         """
         checked_attempt(attempt)
-        _check_number(message)
+        check_number(message)
         checked_flag(interrupted, field="interrupted")
         draft = admit_message(
             answer, metadata=metadata, limits=self._access.limits, field="answer", count=self._access.count_tokens
@@ -108,7 +108,7 @@ class RunTexts:
         return (await self._access.submit(decision)).value[0]
 
 
-def _check_number(message: object) -> None:
+def check_number(message: object) -> None:
     """Raises InvalidInput unless a log can name a streamed message so."""
     if type(message) is not int or not 1 <= message < 1 << 53:
         raise InvalidInput(f"must be a whole number from 1 to {(1 << 53) - 1}", field="message")

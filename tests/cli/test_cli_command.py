@@ -79,7 +79,7 @@ def test_the_module_and_the_script_are_the_same_command(shell: None) -> None:
 @pytest.mark.parametrize("missing", ["rich", "cyclopts"])
 def test_without_the_extra_it_says_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
-    monkeypatch.delitem(sys.modules, "satchel.cli.running")
+    monkeypatch.delitem(sys.modules, "satchel.cli.running", raising=False)
     answer = cli("--help")
     assert answer.code == 1
     assert "pip install 'satchel[cli]'" in answer.err

@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
+
+KINDS = ("request", "answer", "middle")
 
 
 class CuttingProxy:
     """Of the exchanges that pass it, a ``share`` is cut: before the service hears of them, after it heard and before it
     answers, or in the middle of the answer. ``bytes_of_answers``: a cut comes after at most so many bytes of an answer."""
 
-    def __init__(self, target: str, *, share: float, seed: int, bytes_of_answers: int = 400) -> None:
+    def __init__(self, target: str, *, share: float, seed: int, bytes_of_answers: int, kinds: Sequence[str]) -> None:
         self._host, self._port = urlsplit(target).hostname or "", urlsplit(target).port or 0
         self._random = random.Random(seed)
         self._most = bytes_of_answers
+        self._kinds = kinds
         self._busy: set[asyncio.Task[None]] = set()
         self.share = share
-        self.cuts = {"request": 0, "answer": 0, "middle": 0}
+        self.cuts = dict.fromkeys(kinds, 0)
 
     async def pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -50,7 +53,7 @@ class CuttingProxy:
             request = await self._request(reader)
             if request is None:
                 return
-            cut = self._random.choice([*self.cuts]) if self._random.random() < self.share else None
+            cut = self._random.choice(self._kinds) if self._random.random() < self.share else None
             if cut == "request":
                 self.cuts[cut] += 1
                 return
@@ -105,10 +108,10 @@ class CuttingProxy:
 
 @asynccontextmanager
 async def cutting(
-    target: str, *, share: float, seed: int = 1, bytes_of_answers: int = 400
+    target: str, *, share: float, seed: int = 1, bytes_of_answers: int = 400, kinds: Sequence[str] = KINDS
 ) -> AsyncIterator[tuple[CuttingProxy, str]]:
     """The proxy, and its address."""
-    proxy = CuttingProxy(target, share=share, seed=seed, bytes_of_answers=bytes_of_answers)
+    proxy = CuttingProxy(target, share=share, seed=seed, bytes_of_answers=bytes_of_answers, kinds=kinds)
     server = await asyncio.start_server(proxy.pass_on, "127.0.0.1", 0)
     try:
         yield proxy, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

@@ -24,7 +24,12 @@ from satchel.http.serve import address_of, listen
 from satchel.http.service import Service
 from satchel.http.settings import ServerSettings
 
-SETTINGS: dict[str, Any] = {"access_log": False, "requests_per_second": 0.0, "streams_per_user": 1_000}
+SETTINGS: dict[str, Any] = {
+    "access_log": False,
+    "requests_per_second": 0.0,
+    "streams_per_user": 1_000,
+    "runs_per_user": 0,
+}
 
 
 def key_of(who: Principal) -> str:

@@ -99,7 +99,7 @@ async def test_a_stream_that_is_cut_again_and_again_loses_and_repeats_nothing(st
     sid = (await own.create_session()).session_id
     async with (
         served(store) as url,
-        cutting(url, share=0.9, seed=3, bytes_of_answers=3_000) as (proxy, through),
+        cutting(url, share=1.0, seed=3, bytes_of_answers=4_000, kinds=("middle",)) as (proxy, through),
         connection(through) as client,
     ):
         seen: list[Event | TextDelta] = []

@@ -116,7 +116,7 @@ class Connection:
         self,
         method: Method,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | bytes | None = None,
         *,
         about: About,
         query: Mapping[str, Any] | None = None,
@@ -126,7 +126,7 @@ class Connection:
         is_keyed: bool = True,
     ) -> Reply:
         """Done once, however often it is sent: under the caller's key, or one that is drawn here, unless ``is_keyed`` is false
-        for what may be repeated as it is. ``body``: members, in which None is left out."""
+        for what may be repeated as it is. ``body``: JSON, or members, in which None is left out."""
         headers: dict[str, str] = {}
         if expected_version is not None:
             checked_whole(expected_version, field="expected_version")
@@ -145,7 +145,10 @@ class Connection:
             headers["Idempotency-Key"] = f'"{key}"'
         content: bytes | None = None
         if body is not None:
-            content = _encode({name: value for name, value in body.items() if value is not None})
+            if isinstance(body, bytes):
+                content = body
+            else:
+                content = _encode({name: value for name, value in body.items() if value is not None})
             headers["Content-Type"] = "application/json"
         try:
             reply = await self._exchange(method, path, query=query, headers=headers, content=content, about=about)

@@ -11,7 +11,7 @@ from satchel.access import checked_choice, checked_filters, checked_flag, checke
 from satchel.client.reading import RemoteReading, checked_cursor, path_of
 from satchel.client.snapshots import call_from, memory_from_json, messages_from, page_from
 from satchel.domain.ids import checked_id
-from satchel.domain.json_text import admit_value, kind_of
+from satchel.domain.json_text import admit, admit_value, kind_of
 from satchel.domain.memory import WorkingMemory, admit_memory, admit_patch
 from satchel.domain.message import Message, admit_message, message_id, parse_message_id
 from satchel.domain.page import Page
@@ -316,8 +316,15 @@ class RemoteMemory(RemoteReading):
         idempotency_key: str | None = None,
     ) -> WorkingMemory:
         """See satchel.SessionManager.update_working_memory."""
-        admitted = admit_patch(patch, limits=self._server.limits)
-        return await self._remember("PATCH", session_id, admitted.to_dict(), attempt, expected_version, idempotency_key)
+        admit_patch(patch, limits=self._server.limits)
+        return await self._remember(
+            "PATCH",
+            session_id,
+            admit(patch, field="patch", limits=self._server.limits)[0],
+            attempt,
+            expected_version,
+            idempotency_key,
+        )
 
     async def replace_working_memory(
         self,
@@ -329,14 +336,22 @@ class RemoteMemory(RemoteReading):
         idempotency_key: str | None = None,
     ) -> WorkingMemory:
         """See satchel.SessionManager.replace_working_memory."""
-        admitted = admit_memory(memory, limits=self._server.limits)
-        return await self._remember("PUT", session_id, admitted.to_dict(), attempt, expected_version, idempotency_key)
+        given = memory.to_dict() if isinstance(memory, WorkingMemory) else memory
+        admit_memory(given, limits=self._server.limits)
+        return await self._remember(
+            "PUT",
+            session_id,
+            admit(given, field="working_memory", limits=self._server.limits)[0],
+            attempt,
+            expected_version,
+            idempotency_key,
+        )
 
     async def _remember(
         self,
         method: Literal["PUT", "PATCH"],
         session_id: str,
-        fields: Mapping[str, Any],
+        body: bytes,
         attempt: Attempt | None,
         expected_version: int | None,
         idempotency_key: str | None,
@@ -344,7 +359,7 @@ class RemoteMemory(RemoteReading):
         reply = await self._server.write(
             method,
             path_of(session_id) + "/working-memory",
-            fields,
+            body,
             about={"session_id": session_id},
             attempt=attempt,
             expected_version=expected_version,

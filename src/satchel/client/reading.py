@@ -86,7 +86,7 @@ class RemoteReading:
             "status": status,
             "updated_after": None if updated_after is None else updated_after.astimezone(UTC),
             "updated_before": None if updated_before is None else updated_before.astimezone(UTC),
-            "title": title,
+            "title": title or None,  # every title contains an empty text
             "user_id": user_id,
             "limit": limit,
             "cursor": checked_cursor(cursor),
@@ -104,6 +104,6 @@ class RemoteReading:
 
 def checked_cursor(cursor: str | None) -> str | None:
     """Raises InvalidCursor for what cannot be one."""
-    if cursor is not None and (type(cursor) is not str or not cursor.isascii() or len(cursor) > 1024):
+    if cursor is not None and (type(cursor) is not str or not cursor or not cursor.isascii() or len(cursor) > 1024):
         raise InvalidCursor
     return cursor

@@ -14,7 +14,6 @@ from satchel.access import (
     checked_filters,
     checked_flag,
     checked_limit,
-    checked_whole,
 )
 from satchel.client.connection import Reply, is_plain_id, part
 from satchel.client.reading import checked_cursor, path_of, who_is_calling
@@ -35,7 +34,7 @@ from satchel.questions import (
     checked_question,
     checked_schema_size,
 )
-from satchel.runs import LEASE, STATUSES, RunManager, checked_lease, checked_text
+from satchel.runs import LEASE, STATUSES, RunManager, checked_duration, checked_lease, checked_text
 
 if TYPE_CHECKING:
     from satchel.client.connection import Connection
@@ -188,7 +187,7 @@ class RemoteRunManager(RemoteTexts, RunManager):
         if any(type(count) is not int or not 0 <= count < 1 << 53 for count in counts.values()):
             raise InvalidInput("must be whole numbers from 0", field="tokens")
         if duration_ms is not None:
-            checked_whole(duration_ms, field="duration_ms")
+            checked_duration(duration_ms)
         if error is not None:
             checked_text(error, field="error")
         body = {"name": name, "duration_ms": duration_ms, "error": error} | counts

@@ -16,6 +16,7 @@ from satchel.domain.message import Message, admit_message, admit_metadata
 from satchel.domain.run import Attempt
 from satchel.domain.stream import CALL_BYTES
 from satchel.errors import InvalidInput, LimitExceeded
+from satchel.texts import check_number
 
 if TYPE_CHECKING:
     from satchel.client.connection import Connection
@@ -43,7 +44,7 @@ class RemoteTexts:
     ) -> int:
         """See satchel.RunManager.add_text."""
         checked_attempt(attempt)
-        checked_whole(message, field="message", least=1)
+        check_number(message)
         checked_whole(offset, field="offset")
         if type(text) is not str:
             raise InvalidInput(f"must be text, not {kind_of(text)}", field="text")
@@ -73,7 +74,7 @@ class RemoteTexts:
     ) -> Message:
         """See satchel.RunManager.end_text."""
         checked_attempt(attempt)
-        checked_whole(message, field="message", least=1)
+        check_number(message)
         checked_flag(interrupted, field="interrupted")
         draft = admit_message(answer, metadata=metadata, limits=self.limits, field="answer")
         content = decode(draft.body).get("content")
