@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from satchel.store import Store
 from satchel.stores.memory import MemoryStore
 from satchel.stores.sqlite import SqliteStore
@@ -78,10 +80,17 @@ class UnknownSqlite(StoreFactory):
         return self.make_store(clock, folder)
 
 
+# What wraps is the same over every store: over SQLite, where each test has files of its own, most of it is left to
+# `make test-full`.
+OVER_SQLITE = (IdempotencySuite, RunSuite, VersionSuite)
+
 for factory, suites in (
     (YieldingMemory, SUITES),
     (UnknownMemory, THROUGH_MANAGERS),
     (YieldingSqlite, WHERE_WRITERS_MEET),
     (UnknownSqlite, WHERE_WRITERS_MEET),
 ):
-    globals().update({f"{name}On{factory.__name__}": made for name, made in bound_to(factory, suites).items()})
+    for suite in suites:
+        for name, made in bound_to(factory, (suite,)).items():
+            is_long = factory in (YieldingSqlite, UnknownSqlite) and suite not in OVER_SQLITE
+            globals()[f"{name}On{factory.__name__}"] = pytest.mark.full(made) if is_long else made
