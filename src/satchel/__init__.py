@@ -1,5 +1,7 @@
 """Satchel keeps what a multi-turn agent must not lose: the session."""
 
+from typing import TYPE_CHECKING
+
 from satchel.client import connect
 from satchel.commit import OpenStore
 from satchel.context import Context
@@ -70,7 +72,19 @@ from satchel.questions import Asked
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
 from satchel.sweeper import Sweeper, SweepReport
-from satchel.worker import Worker
+
+if TYPE_CHECKING:
+    from satchel.worker import Worker
+else:
+
+    def __getattr__(name: str) -> object:
+        """``Worker`` is loaded when somebody asks for it: most programs start without one."""
+        if name == "Worker":
+            from satchel.worker import Worker
+
+            return Worker
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "Approval",
