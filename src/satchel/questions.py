@@ -176,8 +176,8 @@ def checked_answer_size(body: bytes, *, limits: Limits, field: str = "answer") -
         raise LimitExceeded(field=field, size=len(body), limit=limits.answer, setting="limits.answer")
 
 
-def checked_expiry(seconds: object) -> int:
+def checked_expiry(seconds: float) -> int:
     """Microseconds. Raises InvalidInput."""
-    if type(seconds) not in (int, float) or not 0.001 <= seconds <= LONGEST_EXPIRY:  # type: ignore[operator]
+    if type(seconds) not in (int, float) or not 0.001 <= seconds <= LONGEST_EXPIRY:
         raise InvalidInput(f"must be seconds, from 0.001 to {LONGEST_EXPIRY}", field="expires_in")
-    return int(seconds * SECOND)  # type: ignore[operator]
+    return int(seconds * SECOND)

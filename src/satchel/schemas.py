@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from satchel.domain.json_text import kind_of
@@ -107,6 +107,6 @@ def _short(reason: str) -> str:
     return reason if len(reason) <= LONGEST_REASON else reason[: LONGEST_REASON - 1] + "…"
 
 
-def _pointer(path: object) -> str:
-    parts = (str(part).replace("~", "~0").replace("/", "~1") for part in path)  # type: ignore[attr-defined]
+def _pointer(path: Iterable[object]) -> str:
+    parts = (str(part).replace("~", "~0").replace("/", "~1") for part in path)
     return "".join(f"/{part}" for part in parts)

@@ -172,7 +172,7 @@ def _toml(value: Any) -> str:
 def _needs_server() -> None:
     try:
         import litestar  # noqa: F401  # so that a missing extra is named before anything is opened
-        import uvicorn  # noqa: F401
+        import uvicorn  # noqa: F401  # the same
     except ModuleNotFoundError as missing:
         raise FlagRefused(
             f"the server needs {missing.name}, which is not installed; install the extra server:"

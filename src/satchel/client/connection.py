@@ -257,7 +257,7 @@ class Tries:
         pause = self._pause * random.uniform(0.5, 1.0)  # noqa: S311  # no secret
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         if retry_after is not None:
-            pause = max(pause, retry_after * random.uniform(1.0, 1.25))  # noqa: S311
+            pause = max(pause, retry_after * random.uniform(1.0, 1.25))  # noqa: S311  # no secret
         if self._left <= 0 or asyncio.get_running_loop().time() + pause > self._until:
             return False
         self._left -= 1
@@ -297,10 +297,10 @@ def checked_url(url: object) -> str:
     return url.rstrip("/")
 
 
-def checked_seconds(value: object, *, field: str) -> float:
-    if type(value) not in (int, float) or not 0 < value <= 86_400:  # type: ignore[operator]
+def checked_seconds(value: float, *, field: str) -> float:
+    if type(value) not in (int, float) or not 0 < value <= 86_400:
         raise InvalidInput("must be seconds, more than 0 and at most 86400", field=field)
-    return float(value)  # type: ignore[arg-type]
+    return float(value)
 
 
 def _identity(key: object, acting_for: object) -> dict[str, Any]:

@@ -7,11 +7,22 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from satchel.errors import SatchelError, StoreBusy, StoreUnavailable
 from satchel.stores.postgres.address import Address
-from satchel.stores.postgres.connection import DRIVER_ERRORS, Line, is_lost, leaves_usable, meaning_of
+from satchel.stores.postgres.connection import (
+    DRIVER_ERRORS,
+    Line,
+    is_lost,
+    is_worth_another_try,
+    leaves_usable,
+    meaning_of,
+)
 
+T = TypeVar("T")
+
+TRIES = 5  # of one transaction
 RECONNECT_PAUSE = 0.05  # seconds between two tries, and up to twice that
 CLOSE_PATIENCE = 2.0  # seconds that a server may take to say goodbye
 
@@ -117,6 +128,19 @@ class Again:
         await asyncio.sleep(self._pause * random.random())  # noqa: S311  # spreads the tries
         self._pause *= 2
         return True
+
+
+async def in_transaction(pool: Pool, work: Callable[[Line], Awaitable[T]]) -> T:
+    """``work`` in one transaction, tried again when the server says that another try may do. Raises SatchelErrors only."""
+    again = Again(TRIES)
+    while True:
+        try:
+            async with pool.use() as line, line.transaction():
+                return await work(line)
+        except DRIVER_ERRORS as error:
+            if is_worth_another_try(error) and await again.pause():
+                continue
+            raise meaning_of(error) from error
 
 
 def _may_pass(error: BaseException) -> bool:
