@@ -51,7 +51,7 @@ def groups(*, quick: bool) -> dict[str, Group]:
         return [await lists(rounds=rounds, calls=30 if quick else 60)]
 
     async def processes() -> list[Figure]:
-        return [import_time(rounds=rounds), import_memory()]
+        return [*import_time(rounds=rounds), import_memory()]
 
     async def picked_up() -> list[Figure]:
         return await pickup(runs=100 if quick else 300)
