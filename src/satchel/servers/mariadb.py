@@ -158,27 +158,30 @@ class MariadbServer:
         self._run(f"DROP DATABASE IF EXISTS `{name}`")
 
     def shell(self, database: str) -> subprocess.Popen[bytes]:
-        """A client that reads statements from its standard input and writes plain rows; errors do not end it."""
+        """A client that reads statements from its standard input and writes plain rows; errors do not end it. It is root's, and
+        comes by the socket: no client of ours is it."""
+        options = ("--unbuffered", "--force", "--skip-column-names", "--batch", "--raw")
         return subprocess.Popen(
-            self._client("--unbuffered", "--force", "--skip-column-names", "--batch", "--raw", database),
+            [program("mariadb"), "--no-defaults", f"--socket={self.socket}", "--user=root", *options, database],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
 
-    def _client(self, *options: str) -> list[str]:
-        return [
-            str(program("mariadb")),
-            "--no-defaults",
-            "--protocol=tcp",
-            "--host=127.0.0.1",
-            f"--port={self.port}",
-            f"--user={USER}",
-            *options,
-        ]
-
     def _run(self, statement: str) -> None:
-        done = subprocess.run(self._client(f"--execute={statement}"), capture_output=True, check=False)
+        done = subprocess.run(
+            [
+                program("mariadb"),
+                "--no-defaults",
+                "--protocol=tcp",
+                "--host=127.0.0.1",
+                f"--port={self.port}",
+                f"--user={USER}",
+                f"--execute={statement}",
+            ],
+            capture_output=True,
+            check=False,
+        )
         if done.returncode != 0:
             raise RuntimeError(done.stderr.decode(errors="replace"))
 

@@ -18,8 +18,8 @@ from satchel.stores.mysql.faults import DRIVER_ERRORS, leaves_usable
 
 STATEMENT_PATIENCE = 30.0  # seconds until a server that does not answer is given up
 LOCK_PATIENCE = 5  # seconds that a statement waits for a row which another transaction holds
-IDLE = 60.0  # seconds after which a connection that nobody uses is replaced
-SERVER_IDLE = 90  # seconds after which the server ends one, with whatever transaction is open
+IDLE = 20.0  # seconds after which a connection that nobody uses is replaced
+SERVER_IDLE = 30  # seconds after which the server ends one, with whatever transaction is open
 
 # A driver and a server agree on this and no character set: bytes go and come as they are.
 _SETTINGS = (
@@ -27,6 +27,7 @@ _SETTINGS = (
     " SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', SESSION time_zone = '+00:00',"
     f" SESSION innodb_lock_wait_timeout = {LOCK_PATIENCE}, SESSION lock_wait_timeout = 60,"
     f" SESSION wait_timeout = {SERVER_IDLE}"
+    " /*M! , SESSION idle_transaction_timeout = 10 */"  # a comment to MySQL
 )
 START = b"START TRANSACTION"
 COMMIT = b"COMMIT"
@@ -65,8 +66,10 @@ class Line:
         self.used_at = time.monotonic()
 
     def is_closed(self) -> bool:
-        """Or as good as that: the server may have ended one that was idle for long."""
-        return not self.connection.connected or time.monotonic() - self.used_at > IDLE
+        """Or as good as that: the server ends one that is idle for long."""
+        # What `connected` says is that nobody here closed it.
+        is_broken: bool = self.connection._stream_broken  # noqa: SLF001  # the driver's own pool asks the same
+        return is_broken or time.monotonic() - self.used_at > IDLE
 
     def terminate(self) -> None:
         self.connection.close()

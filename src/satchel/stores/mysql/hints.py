@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Iterable
 
@@ -19,7 +20,10 @@ from satchel.stores.mysql.rows import ref_of
 from satchel.stores.sql.hints import Waiter, Waiters
 
 PERIOD = 0.02  # seconds between two looks
-SHARE = 10  # a look takes at most this part of the time
+SHARE = 10  # a look takes at most a tenth of the time
+RETRY = 0.5  # seconds until the next look after one that failed
+
+_log = logging.getLogger("satchel.stores.mysql")
 
 
 class Looks:
@@ -63,11 +67,11 @@ class Looks:
             began = time.monotonic()
             try:
                 await self._look()
-            except SatchelError:
-                took = 1.0  # the server is away: whoever waits is told by a later look, or by the end of its time
+            except SatchelError as error:
+                _log.debug("a look failed: %s", error)
+                await asyncio.sleep(RETRY)
             else:
-                took = time.monotonic() - began
-            await asyncio.sleep(max(0.0, took * SHARE - PERIOD))
+                await asyncio.sleep(max(0.0, (time.monotonic() - began) * SHARE - PERIOD))
 
     async def _look(self) -> None:
         waiting = {ref: tuple(waiters) for ref, waiters in self._waiters.by_ref.items()}
