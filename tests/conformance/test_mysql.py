@@ -1,4 +1,5 @@
-"""The MySQL store keeps every promise of the conformance suite. A second store is another one on the same database.
+"""The MySQL store keeps every promise of the conformance suite. A second store is another one on the same database. With every
+commit run those suites in which the store decides; `make test-full` runs all.
 
 Both are opened once for all tests, on one event loop: a new connection costs the server more than a test does.
 """
@@ -15,9 +16,21 @@ from satchel.domain.state import Clock
 from satchel.store import Store
 from satchel.stores.mysql import MysqlStore
 from satchel.testing.clock import SettableClock
+from satchel.testing.expiry import ExpirySuite
+from satchel.testing.follow import FollowSuite
+from satchel.testing.isolation import IsolationSuite
+from satchel.testing.leases import LeaseSuite
+from satchel.testing.listing import ListingSuite
+from satchel.testing.memory import MemorySuite
+from satchel.testing.messages import LimitSuite
+from satchel.testing.races import RaceSuite
 from satchel.testing.stage import Stage
+from satchel.testing.steps import StepSuite
+from satchel.testing.store_reading import StoreReadingSuite
+from satchel.testing.store_writing import StoreWritingSuite
 from satchel.testing.suite import StoreSuite
-from satchel.testing.suites import bound_to
+from satchel.testing.suites import SUITES, bound_to
+from satchel.testing.versions import VersionSuite
 from tests.servers.mysql import emptied_database
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -71,4 +84,21 @@ class MysqlStores(StoreSuite):
         await made.opened.committer.close()
 
 
-globals().update(bound_to(MysqlStores))
+WITH_EVERY_COMMIT = (
+    StoreWritingSuite,
+    StoreReadingSuite,
+    RaceSuite,
+    LeaseSuite,
+    VersionSuite,
+    ExpirySuite,
+    FollowSuite,
+    ListingSuite,
+    LimitSuite,
+    IsolationSuite,
+    MemorySuite,
+    StepSuite,
+)
+
+for suite in SUITES:
+    for name, made in bound_to(MysqlStores, (suite,)).items():
+        globals()[name] = made if suite in WITH_EVERY_COMMIT else pytest.mark.full(made)

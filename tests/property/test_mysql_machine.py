@@ -19,7 +19,7 @@ class MysqlMachine(Machine):
 
 
 def test_the_mysql_store_agrees_with_the_model() -> None:
-    run_state_machine_as_test(MysqlMachine, settings=settings_for(30, 30))
+    run_state_machine_as_test(MysqlMachine, settings=settings_for(30, 15))
 
 
 @pytest.mark.full
