@@ -6,6 +6,9 @@
 -- part: now
 TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))
 
+-- part: started
+TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6))
+
 -- part: event
 event.seq, event.version, event.kind, event.at, event.actor, event.run_id, event.refers_to, event.status, event.format,
 event.outcome, event.tokens, event.streamed, event.metadata, event.body
@@ -240,18 +243,19 @@ WHERE ready_agent IS NOT NULL AND tenant_id >= $1 AND (tenant_id > $1 OR session
 ORDER BY tenant_id, session_id
 LIMIT $3;
 
--- $3 the wall clock and $4 the lease clock (NULL: now), which is called $5.
+-- $3 the wall clock and $4 the lease clock (NULL: now), which is called $5. The statement's start is one instant for all rows,
+-- so that the index can be entered by it; {now} is not.
 -- name: swept
 SELECT due.tenant_id, due.session_id
 FROM (
     SELECT tenant_id, session_id
     FROM sessions FORCE INDEX (sessions_swept)
-    WHERE sweep_at <= COALESCE($3, {now}) AND tenant_id >= $1 AND (tenant_id > $1 OR session_id > $2)
+    WHERE sweep_at <= COALESCE($3, {started}) AND tenant_id >= $1 AND (tenant_id > $1 OR session_id > $2)
     UNION
     SELECT tenant_id, session_id
     FROM sessions FORCE INDEX (sessions_leased)
     WHERE
-        lease_clock = $5 AND lease_until <= COALESCE($4, {now}) AND tenant_id >= $1
+        lease_clock = $5 AND lease_until <= COALESCE($4, {started}) AND tenant_id >= $1
         AND (tenant_id > $1 OR session_id > $2)
     UNION
     SELECT tenant_id, session_id
