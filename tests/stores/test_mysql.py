@@ -7,6 +7,7 @@ import contextlib
 import json
 import random
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import asyncmy
@@ -15,7 +16,7 @@ import msgspec
 import pytest
 
 import satchel
-from satchel import SessionManager
+from satchel import Principal, SessionManager
 from satchel.domain.ids import SessionRef
 from satchel.errors import InvalidInput, StoreUnavailable
 from satchel.servers import MariadbServer
@@ -228,6 +229,21 @@ async def test_a_row_that_no_packet_holds_is_refused_and_harms_no_neighbour(stor
         Change(ref=OTHER, base=None, record=record(OTHER)),
     ]
     assert await store.commit(changes) == [Outcome.REJECTED, Outcome.APPLIED]
+
+
+async def test_conversations_come_back_byte_for_byte(url: str) -> None:
+    """Those of this folder; `make test-full` takes all that there are."""
+    lines = (Path(__file__).parents[1] / "data" / "sample.jsonl").read_bytes().splitlines()
+    async with satchel.open(url) as opened:
+        sessions = SessionManager(opened, Principal.operator(tenant_id="acme", acting_for="ada"))
+        ids = [report.session_id async for report in sessions.import_sessions(lines)]
+        told = b"".join([piece async for piece in sessions.export_sessions(ids)]).splitlines()
+    for line, back in zip(lines, told, strict=True):
+        given, shown = (msgspec.json.decode(one, type=dict[str, msgspec.Raw]) for one in (line, back))
+        assert msgspec.json.decode(shown["messages"], type=list[msgspec.Raw]) == msgspec.json.decode(
+            given["messages"], type=list[msgspec.Raw]
+        )
+        assert bytes(shown["meta"]) == bytes(given["meta"])
 
 
 # -- transactions
