@@ -154,7 +154,10 @@ async def test_a_step_that_fails_may_be_tried_again_and_is_completed(monkeypatch
     """Tables stay where they were made, each for itself; the step counts only when its last statement was run."""
     url = new_database()
     with monkeypatch.context() as broken:
-        broken.setattr(schema, "MIGRATIONS", {1: (*schema.MIGRATIONS[1][:3], "CREATE TABLE half (a NOTHING)")})
+        step = (
+            schema.MIGRATIONS[1].partition("CREATE TABLE IF NOT EXISTS events")[0] + "CREATE TABLE half (a NOTHING);\n"
+        )
+        broken.setattr(schema, "MIGRATIONS", {1: step})
         with pytest.raises(StoreUnavailable):
             await MysqlStore(url).open()
     assert await ask(url, "SELECT count(*) FROM schema_version") == 0
@@ -163,8 +166,8 @@ async def test_a_step_that_fails_may_be_tried_again_and_is_completed(monkeypatch
 
 
 def test_every_statement_of_a_migration_may_be_repeated() -> None:
-    for statements in schema.MIGRATIONS.values():
-        assert all(statement.startswith("CREATE TABLE IF NOT EXISTS") for statement in statements)
+    for script in schema.MIGRATIONS.values():
+        assert all(one.startswith("CREATE TABLE IF NOT EXISTS") for one in schema.statements_of(script))
 
 
 # -- what is stored
@@ -363,12 +366,15 @@ async def test_a_server_that_loses_what_it_acknowledged_is_refused_unless_the_ad
             await satchel.open(weak.url()).open()
         async with satchel.open(weak.url() + "?durability=relaxed") as opened:
             assert not opened.store.capabilities.durable
-            found = {finding.what: finding.is_fatal for finding in await opened.store.check()}
-    assert found == {"innodb_flush_log_at_trx_commit=2": True}
+            found = {one.what: one for one in await opened.store.check() if not one.is_ok}
+    assert {what: one.level for what, one in found.items()} == {"innodb_flush_log_at_trx_commit=2": "error"}
+    assert all(one.mend.startswith("SET GLOBAL ") for one in found.values())
     with MariadbServer() as sound:
         async with satchel.open(sound.url()) as opened:
             assert opened.store.capabilities.durable
-            assert list(await opened.store.check()) == []
+            told = await opened.store.check()
+    assert {one.level for one in told} == {"ok"}
+    assert {one.what.partition("=")[0] for one in told} >= {"version", "clock difference", "innodb_doublewrite"}
 
 
 @pytest.mark.parametrize(
@@ -385,5 +391,16 @@ async def test_a_server_that_loses_what_it_acknowledged_is_refused_unless_the_ad
 )
 def test_settings_that_break_a_promise_are_found(variables: dict[str, str], what: str) -> None:
     good = {"version": "8.0.36", "innodb_flush_log_at_trx_commit": "1", "innodb_doublewrite": "ON"}
-    assert findings(good) == []
-    assert [(found.what, found.is_fatal) for found in findings({**good, **variables})] == [(what, True)]
+    assert {found.level for found in findings(good)} == {"ok"}
+    (found,) = [found for found in findings({**good, **variables}) if not found.is_ok]
+    assert (found.what, found.level) == (what, "error")
+    assert found.why
+    assert found.mend
+
+
+def test_replicas_that_nobody_waits_for_are_warned_of() -> None:
+    good = {"version": "11.4.2-MariaDB"}
+    (found,) = [found for found in findings(good, replicas=1) if not found.is_ok]
+    assert (found.what, found.level) == ("rpl_semi_sync_master_enabled=OFF", "warning")
+    for waited in ({"rpl_semi_sync_master_enabled": "ON"}, {"rpl_semi_sync_source_enabled": "ON"}, {"wsrep_on": "ON"}):
+        assert {one.level for one in findings({**good, **waited}, replicas=2)} == {"ok"}

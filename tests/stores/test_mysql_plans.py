@@ -81,7 +81,8 @@ _PLANS: dict[str, tuple[tuple[object, ...], tuple[str, ...]]] = {
     "clock": ((), ()),
     "sessions_of_user": (("acme", "user_7", *_LIST), ("one sessions_listed", "metadata PRIMARY")),
     "sessions_of_tenant": (("acme", None, *_LIST), ("one sessions_listed", "metadata PRIMARY")),
-    "ready_for_agent": ((*_ONE, "coding", 50), ("sessions sessions_ready",)),
+    "ready_for_agent": ((*_ONE, "coding", 50), ("sessions sessions_ready",) * 2),
+    "refs": ((*_ONE, 50), ("sessions PRIMARY",) * 2),
     "ready": ((*_ONE, 50), ("sessions sessions_ready",)),
     "swept": (
         (*_ONE, None, None, "server", 50),
@@ -176,7 +177,7 @@ def test_every_statement_takes_its_index(shell: subprocess.Popen[bytes], name: s
 def test_every_statement_about_a_session_names_it(name: str) -> None:
     """So that a server which places rows by their key finds all of them in one place."""
     bound = SQL[name](*_PLANS[name][0]).decode(errors="replace")
-    across = ("swept", "ready", "ready_for_agent")
+    across = ("swept", "ready", "ready_for_agent", "refs")
     tables = len(re.findall(r"\b(?:FROM|JOIN) [a-z_]+ ", bound.replace("\n", " ")))
     assert tables
     if name not in across:

@@ -228,11 +228,22 @@ WHERE
 ORDER BY one.updated_at DESC, one.session_id DESC
 LIMIT $8;
 
--- Queues: those after ($1, $2).
+-- Queues: those after ($1, $2). Two parts where there may be many, because an index is not entered by (a, b) > (x, y): the rest
+-- of that tenant, and all tenants after it.
 -- name: ready_for_agent
-SELECT tenant_id, session_id
-FROM sessions FORCE INDEX (sessions_ready)
-WHERE ready_agent = $3 AND tenant_id >= $1 AND (tenant_id > $1 OR session_id > $2)
+(
+    SELECT tenant_id, session_id
+    FROM sessions FORCE INDEX (sessions_ready)
+    WHERE ready_agent = $3 AND tenant_id = $1 AND session_id > $2
+    ORDER BY tenant_id, session_id
+    LIMIT $4
+) UNION ALL (
+    SELECT tenant_id, session_id
+    FROM sessions FORCE INDEX (sessions_ready)
+    WHERE ready_agent = $3 AND tenant_id > $1
+    ORDER BY tenant_id, session_id
+    LIMIT $4
+)
 ORDER BY tenant_id, session_id
 LIMIT $4;
 
@@ -268,6 +279,24 @@ FROM (
 ) AS due
 ORDER BY due.tenant_id, due.session_id
 LIMIT $6;
+
+-- All sessions, in the order of their keys.
+-- name: refs
+(
+    SELECT tenant_id, session_id
+    FROM sessions FORCE INDEX (PRIMARY)
+    WHERE tenant_id = $1 AND session_id > $2
+    ORDER BY tenant_id, session_id
+    LIMIT $3
+) UNION ALL (
+    SELECT tenant_id, session_id
+    FROM sessions FORCE INDEX (PRIMARY)
+    WHERE tenant_id > $1
+    ORDER BY tenant_id, session_id
+    LIMIT $3
+)
+ORDER BY tenant_id, session_id
+LIMIT $3;
 
 -- Loading what decisions need. Each row begins with the session that it belongs to; $1 is a list of what is wanted, or the
 -- values of one thing that is.

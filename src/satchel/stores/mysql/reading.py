@@ -206,7 +206,7 @@ async def due(
     limit: int,
 ) -> list[SessionRef]:
     """``now`` and ``lease_now`` where they are not the server's."""
-    past = (b"", b"") if after is None else tuple(part.encode(errors="surrogateescape") for part in after)
+    past = _past(after)
     if queue == "sweep":
         asked = _bind("swept", *past, now, lease_now, lease_clock, max(0, limit))
     elif agent is None:
@@ -214,6 +214,11 @@ async def due(
     else:
         asked = _bind("ready_for_agent", *past, agent, max(0, limit))
     (found,) = await fetch(asked)
+    return [ref_of(*row) for row in found]
+
+
+async def refs(fetch: Fetch, *, after: SessionRef | None, limit: int) -> list[SessionRef]:
+    (found,) = await fetch(_bind("refs", *_past(after), max(0, limit)))
     return [ref_of(*row) for row in found]
 
 
@@ -227,6 +232,10 @@ def is_past(newest: Rows, after: int, revision: int | None) -> bool:
     """``newest``: status, revision and seq of a session."""
     status, found, seq = newest
     return status == b"DELETED" or (revision is not None and found != revision) or (seq or 0) > after
+
+
+def _past(after: SessionRef | None) -> tuple[bytes, ...]:
+    return (b"", b"") if after is None else tuple(part.encode(errors="surrogateescape") for part in after)
 
 
 def _bind(name: str, *values: object) -> bytes:

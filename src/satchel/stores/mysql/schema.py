@@ -9,30 +9,16 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from importlib.resources import files
 
 from satchel.errors import SchemaMismatch, StoreBusy
+from satchel.store import Schema
+from satchel.stores.migrations import load_migrations, schema_of_steps
 from satchel.stores.mysql.connection import Line
 from satchel.stores.mysql.literals import literal
 
 LOCK_PATIENCE = 60  # seconds: a step may take its time on large tables
 
-
-def _migrations() -> dict[int, tuple[str, ...]]:
-    folder = files(__package__).joinpath("migrations")
-    return {
-        int(entry.name[:4]): _statements(entry.read_text("utf-8"))
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
-        if entry.name.endswith(".sql")
-    }
-
-
-def _statements(text: str) -> tuple[str, ...]:
-    lines = [line for line in text.splitlines() if not line.startswith("--")]
-    return tuple(part.strip() for part in re.split(r";\n", "\n".join(lines) + "\n") if part.strip())
-
-
-MIGRATIONS = _migrations()
+MIGRATIONS = load_migrations(__package__)
 KNOWN = max(MIGRATIONS)
 
 _VERSIONS = b"""\
@@ -62,7 +48,7 @@ async def prepare(line: Line, database: str) -> None:
 async def _migrate(line: Line) -> int:
     await line.run(_VERSIONS)
     while (found := await schema_of(line)) < KNOWN:
-        for statement in MIGRATIONS[found + 1]:
+        for statement in statements_of(MIGRATIONS[found + 1]):
             await line.run(statement.encode())
         # Where the lock is not everybody's (each node of a cluster has its own), another may have been as quick.
         await line.run(
@@ -81,3 +67,26 @@ async def schema_of(line: Line) -> int:
         return 0
     (versions,) = await line.run(b"SELECT COALESCE(MAX(version), 0) FROM schema_version")
     return int(versions.rows[0][0])
+
+
+def statements_of(script: str) -> list[str]:
+    """Each ends with a semicolon at a line's end; comments have lines of their own."""
+    text = "\n".join(line for line in script.splitlines() if not line.startswith("--"))
+    return [part.strip() for part in re.split(r";\n", f"{text}\n") if part.strip()]
+
+
+async def look(line: Line) -> Schema:
+    """What the database has, and what is to come. Nothing is changed."""
+    applied: dict[int, int] = {}
+    if await schema_of(line):
+        (found,) = await line.run(b"SELECT version, applied_at FROM schema_version")
+        applied = dict(found.rows)
+    return schema_of_steps(MIGRATIONS, applied, pasteable=_pasteable)
+
+
+def _pasteable(version: int, script: str) -> str:
+    return (
+        f"{_VERSIONS.decode()};\n\n{script.rstrip()}\n\n"
+        "INSERT INTO schema_version (version, applied_at)\n"
+        f"VALUES ({version}, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)));\n"
+    )

@@ -11,7 +11,7 @@ import msgspec
 from satchel.domain.ids import SessionRef
 from satchel.domain.state import Clock, Want
 from satchel.errors import InvalidInput
-from satchel.store import Capabilities, Change, Finding, Loaded, Setting
+from satchel.store import Capabilities, Change, Finding, Loaded, Schema, Setting
 from satchel.stores.mysql import erasing, reading, schema, settings
 from satchel.stores.mysql.address import parse_address
 from satchel.stores.mysql.checking import check
@@ -51,7 +51,17 @@ class MysqlStore(ServerStore):
         return _CAPABILITIES
 
     async def check(self) -> Sequence[Finding]:
-        return await check(self._fetch)
+        return await check(self._fetch, self._address)
+
+    async def schema(self) -> Schema:
+        try:
+            line = await connect(self._address)
+            try:
+                return await schema.look(line)
+            finally:
+                await line.close(self._address.connect_timeout)
+        except DRIVER_ERRORS as error:
+            raise meaning_of(error) from error
 
     async def _start(self) -> tuple[Pool[Line], Looks]:
         again = partial(connect, self._address)
@@ -69,11 +79,12 @@ class MysqlStore(ServerStore):
 
     async def _refuse_what_loses(self, line: Line) -> None:
         """Raises InvalidInput, unless the address says that it may be so."""
-        broken = [finding for finding in await check(line.fetch) if finding.is_fatal]
+        broken = [finding for finding in await check(line.fetch, self._address) if finding.is_fatal]
         if broken and not self._address.is_relaxed:
             said = "; ".join(f"{finding.what}: {finding.why}" for finding in broken)
             raise InvalidInput(
-                f"the server keeps less than it acknowledges ({said}); durability=relaxed accepts it", field="url"
+                f"the server does not keep what it should ({said}); durability=relaxed in the address accepts that",
+                field="url",
             )
 
     async def _read(self, pool: Pool[Line], *statements: bytes) -> list[Rows]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from satchel.domain.ids import SessionRef
 from satchel.domain.state import Clock, Want
-from satchel.store import Capabilities, Change, Finding, Loaded, Setting
+from satchel.store import Capabilities, Change, Finding, Loaded, Schema, Setting
 from satchel.stores.postgres import erasing, reading, schema, settings
 from satchel.stores.postgres.address import parse_address
 from satchel.stores.postgres.checking import check
@@ -55,7 +55,17 @@ class PostgresStore(ServerStore):
         return _CAPABILITIES
 
     async def check(self) -> Sequence[Finding]:
-        return await check(self._fetch)
+        return await check(self._fetch, self._address)
+
+    async def schema(self) -> Schema:
+        try:
+            line = await first_connect(self._address)
+            try:
+                return await schema.look(line)
+            finally:
+                await line.close(self._address.connect_timeout)
+        except DRIVER_ERRORS as error:
+            raise meaning_of(error) from error
 
     async def _start(self) -> tuple[Pool[Line], Hints]:
         line = await self._first_line()

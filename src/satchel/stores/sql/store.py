@@ -144,6 +144,8 @@ class Reading(Protocol):
         limit: int,
     ) -> list[SessionRef]: ...
 
+    async def refs(self, fetch: Fetch, /, *, after: SessionRef | None, limit: int) -> list[SessionRef]: ...
+
     async def may_look(self, fetch: Fetch, ref: SessionRef, after: int, revision: int | None, /) -> bool: ...
 
 
@@ -442,6 +444,9 @@ class ServerStore(Store):
             after=after,
             limit=limit,
         )
+
+    async def refs(self, *, after: SessionRef | None = None, limit: int) -> list[SessionRef]:
+        return await self._reading.refs(self._fetch, after=after, limit=limit)
 
     async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
         hints = self._live().hints
