@@ -28,7 +28,10 @@ _SETTINGS = (
     f" SESSION innodb_lock_wait_timeout = {LOCK_PATIENCE}, SESSION lock_wait_timeout = 60,"
     f" SESSION wait_timeout = {SERVER_IDLE}"
     " /*M! , SESSION idle_transaction_timeout = 10 */"  # a comment to MySQL
-)
+).encode()
+# A node of a Galera cluster applies what it received a moment later: reads and transactions wait for what was acknowledged.
+_IS_NODE = b"SHOW GLOBAL VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'"
+_NODE_SETTINGS = b"SET SESSION wsrep_sync_wait = 1"
 START = b"START TRANSACTION"
 COMMIT = b"COMMIT"
 # One snapshot for all statements until the COMMIT; it locks nothing.
@@ -161,11 +164,13 @@ async def connect(address: Address) -> Line:
         )
         line = Line(connection)
         try:
-            *_, found = await line.run(_SETTINGS.encode(), b"SELECT @@max_allowed_packet")
+            *_, packet, cluster = await line.run(_SETTINGS, b"SELECT @@max_allowed_packet", _IS_NODE)
+            if cluster.rows:
+                await line.run(_NODE_SETTINGS)
         except BaseException:
             line.terminate()
             raise
-        line.packet = int(found.rows[0][0]) - _ROOM
+        line.packet = int(packet.rows[0][0]) - _ROOM
         return line
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from satchel.stores.mysql.writing import write, write_locked
 from satchel.stores.sql.pool import Pool
 from satchel.stores.sql.store import Decide, Reading, ServerStore
 from satchel.stores.sql.writing import Basis, Written
+
+T = TypeVar("T")
 
 _CAPABILITIES = Capabilities(
     name="mysql",
@@ -51,13 +53,20 @@ class MysqlStore(ServerStore):
         return _CAPABILITIES
 
     async def check(self) -> Sequence[Finding]:
+        """Also of a server that ``open`` refuses."""
+        if self._opened is None:
+            return await self._apart_from_all(lambda line: check(line.fetch, self._address))
         return await check(self._fetch, self._address)
 
     async def schema(self) -> Schema:
+        return await self._apart_from_all(schema.look)
+
+    async def _apart_from_all(self, ask: Callable[[Line], Awaitable[T]]) -> T:
+        """On a connection of its own."""
         try:
             line = await connect(self._address)
             try:
-                return await schema.look(line)
+                return await ask(line)
             finally:
                 await line.close(self._address.connect_timeout)
         except DRIVER_ERRORS as error:
