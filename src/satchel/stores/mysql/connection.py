@@ -11,10 +11,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncmy
+from asyncmy import errors
 from asyncmy.constants import CLIENT
 
 from satchel.stores.mysql.address import Address
-from satchel.stores.mysql.faults import DRIVER_ERRORS, leaves_usable
+from satchel.stores.mysql.faults import DEADLOCK, DRIVER_ERRORS, leaves_usable
 
 STATEMENT_PATIENCE = 30.0  # seconds until a server that does not answer is given up
 LOCK_PATIENCE = 5  # seconds that a statement waits for a row which another transaction holds
@@ -30,10 +31,14 @@ _SETTINGS = (
     " /*M! , SESSION idle_transaction_timeout = 10 */"  # a comment to MySQL
 ).encode()
 # A node of a Galera cluster applies what it received a moment later: reads and transactions wait for what was acknowledged.
-_IS_NODE = b"SHOW GLOBAL VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'"
+_IS_NODE = (
+    b"SHOW GLOBAL VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'"
+    b" OR Variable_name = 'group_replication_group_name' AND Value <> ''"
+)
 _NODE_SETTINGS = b"SET SESSION wsrep_sync_wait = 1"
 START = b"START TRANSACTION"
 COMMIT = b"COMMIT"
+ROLLBACK = b"ROLLBACK"
 # One snapshot for all statements until the COMMIT; it locks nothing.
 _ONE_SNAPSHOT = (
     b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
@@ -57,14 +62,15 @@ class Result:
 
 
 class Line:
-    """One connection. ``packet``: bytes of statements that may go together; ``answered``: how many statements of the last
-    ``run`` did not fail."""
+    """One connection. ``packet``: bytes of statements that may go together; ``is_node``: of a cluster whose nodes all take writes; ``answered``: how
+    many statements of the last ``run`` did not fail."""
 
-    __slots__ = ("answered", "connection", "packet", "used_at")
+    __slots__ = ("answered", "connection", "is_node", "packet", "used_at")
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         self.packet = 1 << 20
+        self.is_node = False
         self.answered = 0
         self.used_at = time.monotonic()
 
@@ -83,10 +89,30 @@ class Line:
 
     async def run(self, *statements: bytes) -> list[Result]:
         """One after another, in as few packets as they fit into; after one that fails none is run."""
+        return await self._run(_packets(statements, self.packet))
+
+    async def run_inside(self, *statements: bytes) -> list[Result]:
+        """The same in the transaction that the first of them or an earlier one began.
+
+        A node of a cluster takes a transaction back when another node's, which was certified before it, needs its rows; it
+        says so to the next packet. What stands behind in the same packet runs all the same, each statement by itself. So there
+        each goes alone, and none follows one that was not in the transaction.
+        """
+        if not self.is_node:
+            return await self.run(*statements)
+        results: list[Result] = []
+        for statement in statements:
+            results += await self._run([statement])
+            self.answered = len(results)
+            if statement not in (COMMIT, ROLLBACK) and not self.connection.get_transaction_status():
+                raise errors.OperationalError(DEADLOCK, "the transaction was taken back")
+        return results
+
+    async def _run(self, packets: Sequence[bytes]) -> list[Result]:
         self.answered = 0
         results: list[Result] = []
         async with asyncio.timeout(STATEMENT_PATIENCE):
-            for packet in _packets(statements, self.packet):
+            for packet in packets:
                 await self.connection.query(packet)
                 while True:
                     # The driver's cursor would ask for warnings in between.
@@ -112,13 +138,13 @@ class Line:
 
     async def fetch_inside(self, *statements: bytes) -> list[Rows]:
         """In the transaction that is open."""
-        return [result.rows for result in await self.run(*statements)]
+        return [result.rows for result in await self.run_inside(*statements)]
 
     async def rest_after(self, error: BaseException) -> None:
         """Leave the transaction, unless the connection is lost anyway."""
         if leaves_usable(error) and not self.is_closed():
             with contextlib.suppress(*DRIVER_ERRORS):
-                await self.run(b"ROLLBACK")
+                await self.run(ROLLBACK)
                 return
             self.terminate()
 
@@ -166,7 +192,9 @@ async def connect(address: Address) -> Line:
         try:
             *_, packet, cluster = await line.run(_SETTINGS, b"SELECT @@max_allowed_packet", _IS_NODE)
             if cluster.rows:
-                await line.run(_NODE_SETTINGS)
+                line.is_node = True
+                if cluster.rows[0][0] == b"wsrep_on":
+                    await line.run(_NODE_SETTINGS)
         except BaseException:
             line.terminate()
             raise

@@ -18,11 +18,11 @@ async def erase_rows(pool: Pool[Line], ref: SessionRef, limit: int) -> int:
         (found,) = await line.fetch_inside(SQL["tombstone"](*ref))
         if not found or not found[0][0]:
             return 0
-        await line.run(SQL["forget_retractions"](*ref, limit))
+        await line.run_inside(SQL["forget_retractions"](*ref, limit))
         erased = 0
         for statement in _STATEMENTS:
             if erased < limit:
-                erased += (await line.run(statement(*ref, limit - erased)))[0].changed
+                erased += (await line.run_inside(statement(*ref, limit - erased)))[0].changed
         return erased
 
     return await in_transaction(pool, erase)

@@ -10,9 +10,9 @@ from satchel.stores.sql.pool import Faults
 DEADLOCK = 1213
 DUPLICATE = 1062
 
-_AGAIN = frozenset(
-    {DEADLOCK, 1205, 1020}
-)  # deadlock, a lock that was waited for too long, a row that changed meanwhile
+LOCK_WAIT = 1205
+
+_AGAIN = frozenset({DEADLOCK, LOCK_WAIT, 1020})  # the last: a row that changed meanwhile
 _CLIENT = range(2000, 3000)  # the driver's own: the server cannot be reached, or went away
 _LOST = frozenset({1053, 1077, 1079, 1158, 1159, 1160, 1161, 1184, 1927, 3169, 4031})
 _INTERRUPTED = frozenset({1317, 3024, 1969})  # somebody ended the statement: nothing of it is there
@@ -51,6 +51,11 @@ def is_lost(error: BaseException) -> bool:
 def is_worth_another_try(error: BaseException) -> bool:
     """Nothing was stored, and the same may succeed. At a COMMIT too: what was decided on a revision lands at most once."""
     return code_of(error) in _AGAIN or code_of(error) in _INTERRUPTED
+
+
+def is_waited_for(error: BaseException) -> bool:
+    """A lock that somebody kept for as long as a statement waits."""
+    return code_of(error) == LOCK_WAIT
 
 
 def is_duplicate(error: BaseException) -> bool:

@@ -14,14 +14,23 @@ from satchel.domain.state import Clock, Want
 from satchel.errors import InvalidInput
 from satchel.store import Change, Loaded, Outcome
 from satchel.stores.mysql.applying import Question, Statements, applicable, lock, question
-from satchel.stores.mysql.connection import COMMIT, START, Line
-from satchel.stores.mysql.faults import DRIVER_ERRORS, is_duplicate, is_lost, is_worth_another_try, meaning_of
+from satchel.stores.mysql.connection import COMMIT, ROLLBACK, START, Line
+from satchel.stores.mysql.faults import (
+    DRIVER_ERRORS,
+    is_duplicate,
+    is_lost,
+    is_waited_for,
+    is_worth_another_try,
+    meaning_of,
+)
 from satchel.stores.mysql.loading import load
 from satchel.stores.sql import writing
 from satchel.stores.sql.loading import ReadClock
 from satchel.stores.sql.pool import Again, Pool
-from satchel.stores.sql.writing import NO_BASIS, TRIES, BadChange, Basis, Written, basis_of, what_is_known
+from satchel.stores.sql.writing import NO_BASIS, BadChange, Basis, Written, basis_of, what_is_known
 
+TRIES = 12  # with growing pauses: ten seconds in all, on a cluster whose nodes write to one session
+PATIENT_TRIES = 2  # of who waited for a lock as long as the server lets anybody wait
 _UNREADABLE = (ValueError, TypeError, AttributeError)  # what a change raises that holds no rows
 
 
@@ -47,7 +56,7 @@ async def _write_together(pool: Pool[Line], clock: Clock | None, basis: Basis, c
         except DRIVER_ERRORS as error:
             # The second time the key is the change's own fault, and no other process's.
             is_met = is_duplicate(error) and not has_met
-            if (is_met or is_worth_another_try(error)) and await again.pause():
+            if (is_met or is_worth_another_try(error)) and await _pause(again, error):
                 has_met = has_met or is_met
                 continue
             return what_is_known(pool, error, changes)
@@ -68,13 +77,13 @@ async def _apply(
     if True in may:
         await _write_and_commit(line, statements)
     else:
-        await line.run(b"ROLLBACK")
+        await line.run(ROLLBACK)
     return Written([Outcome.APPLIED if is_applied else Outcome.STALE for is_applied in may], now)
 
 
 async def _write_and_commit(line: Line, statements: Sequence[bytes]) -> None:
     try:
-        await line.run(*statements, COMMIT)
+        await line.run_inside(*statements, COMMIT)
     except BaseException as error:
         is_at_commit = line.answered == len(statements)
         await line.rest_after(error)
@@ -103,7 +112,7 @@ async def write_locked(
         try:
             async with pool.use() as line:
                 try:
-                    await line.run(START, *_locks_of(wanted))
+                    await line.run_inside(START, *_locks_of(wanted))
                     loaded = await load(line.fetch_inside, read_clock, wanted)
                     basis = basis_of(loaded)
                     changes = decide(loaded)
@@ -111,7 +120,7 @@ async def write_locked(
                     await line.rest_after(error)
                     raise
                 if not changes:
-                    await line.run(b"ROLLBACK")
+                    await line.run(ROLLBACK)
                     return changes, Written([], None)
                 return changes, await _apply(line, changes, _asked_of(changes, basis), clock, begun=True)
         except CommitFailed:
@@ -119,7 +128,7 @@ async def write_locked(
         except BadChange:
             return changes, await write(pool, changes, clock)
         except DRIVER_ERRORS as error:
-            if is_worth_another_try(error) and await again.pause():
+            if is_worth_another_try(error) and await _pause(again, error):
                 changes = ()
                 continue
             if not changes:
@@ -159,3 +168,10 @@ def _statements_of(line: Line, changes: Sequence[Change]) -> list[bytes]:
 
 def _unknown(changes: Sequence[Change]) -> Written:
     return Written([Outcome.UNKNOWN] * len(changes), None)
+
+
+async def _pause(again: Again, error: BaseException) -> bool:
+    """False: no try is left."""
+    if is_waited_for(error):
+        again.at_most(PATIENT_TRIES)
+    return await again.pause()

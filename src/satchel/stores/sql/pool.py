@@ -151,6 +151,9 @@ class Again:
         self._left = tries
         self._pause = 0.005
 
+    def at_most(self, tries: int) -> None:
+        self._left = min(self._left, tries)
+
     async def pause(self) -> bool:
         """False: no try is left."""
         self._left -= 1
