@@ -16,7 +16,7 @@ from satchel.stores.mysql import erasing, reading, schema, settings
 from satchel.stores.mysql.address import parse_address
 from satchel.stores.mysql.checking import check
 from satchel.stores.mysql.connection import Fetch, Line, Rows, connect
-from satchel.stores.mysql.faults import DRIVER_ERRORS, FAULTS, is_lost, meaning_of
+from satchel.stores.mysql.faults import DRIVER_ERRORS, FAULTS, is_lost, is_worth_another_try, meaning_of
 from satchel.stores.mysql.hints import Looks
 from satchel.stores.mysql.loading import load
 from satchel.stores.mysql.writing import write, write_locked
@@ -102,7 +102,7 @@ class MysqlStore(ServerStore):
                 async with pool.use() as line:
                     return await line.fetch(*statements)
             except DRIVER_ERRORS as error:
-                if not is_lost(error) or isinstance(error, TimeoutError):
+                if isinstance(error, TimeoutError) or not (is_lost(error) or is_worth_another_try(error)):
                     raise
             async with pool.use() as line:
                 return await line.fetch(*statements)
