@@ -2,7 +2,7 @@
 for each dialect, and what an export of it says.
 
 A fixture is kept as it is once its schema was released: it stands for the databases that are out there. `python -m
-tools.make_fixtures` needs a PostgreSQL server on this machine.
+tools.make_fixtures` needs PostgreSQL and MariaDB servers on this machine.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ import tempfile
 from pathlib import Path
 
 from satchel.domain.principal import Principal
-from satchel.servers import PostgresServer
+from satchel.servers import MariadbServer, PostgresServer
+from satchel.servers.mariadb import DATABASE, program
 from satchel.servers.postgres import programs
 from satchel.sessions import SessionManager
 from satchel.store import Store
+from satchel.stores.mysql import MysqlStore
+from satchel.stores.mysql import schema as mysql_schema
 from satchel.stores.postgres import PostgresStore
 from satchel.stores.postgres import schema as postgres_schema
 from satchel.stores.sqlite import SqliteStore
@@ -77,15 +80,37 @@ def postgres_dump(server: PostgresServer) -> str:
     return "\n".join(line for line in lines if line and not line.startswith(left_out)) + "\n"
 
 
+def mysql_dump(server: MariadbServer) -> str:
+    """A statement for each row, in the order of the keys; bytes as hexadecimal digits."""
+    options = [
+        "--skip-opt",
+        "--order-by-primary",
+        "--hex-blob",
+        "--complete-insert",
+        "--skip-comments",
+        "--create-options",
+    ]
+    done = subprocess.run(
+        [program("mariadb-dump"), "--no-defaults", f"--socket={server.socket}", "--user=root", *options, DATABASE],
+        capture_output=True,
+        check=True,
+    )
+    lines = done.stdout.decode().splitlines()
+    return "\n".join(line for line in lines if line and not line.startswith(("/*", "--"))) + "\n"
+
+
 def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     clock = SettableClock()
-    with tempfile.TemporaryDirectory() as folder, PostgresServer() as server:
+    with tempfile.TemporaryDirectory() as folder, PostgresServer() as server, MariadbServer() as mariadb:
         path = Path(folder) / "fixture.db"
         exported = asyncio.run(fill(SqliteStore(path, clock=clock), clock))
         write(f"sqlite-{sqlite_schema.KNOWN:04}", sqlite_dump(path), exported)
         exported = asyncio.run(fill(PostgresStore(server.url(), clock=clock), clock))
         write(f"postgres-{postgres_schema.KNOWN:04}", postgres_dump(server), exported)
+
+        exported = asyncio.run(fill(MysqlStore(mariadb.url(), clock=clock), clock))
+        write(f"mysql-{mysql_schema.KNOWN:04}", mysql_dump(mariadb), exported)
 
 
 def write(name: str, dump: str, exported: bytes) -> None:

@@ -14,6 +14,7 @@ from satchel.store import Capabilities
 from satchel.stores.sqlite import checking
 from satchel.stores.sqlite.connection import connect
 from tests.cli.shell import Cli, make_session
+from tests.servers import mysql
 from tests.servers.postgres import new_database
 
 
@@ -134,6 +135,24 @@ def test_a_server_is_asked_for_its_settings_its_room_and_its_time(cli: Cli, monk
     assert (wrong["level"], wrong["what"][:22]) == ("warning", "clock difference=+3600")
     answer = cli("doctor").text
     assert "no       erases_traces: deleted text cannot be read" in answer
+
+
+def test_a_server_that_a_store_will_not_open_on_is_asked_why(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    relaxed = mysql.new_database()
+    monkeypatch.setenv("SATCHEL_STORE", relaxed)
+    assert cli("migrate", "up").code == 0
+    for url in (relaxed, relaxed.partition("?")[0]):
+        monkeypatch.setenv("SATCHEL_STORE", url)
+        found = findings(cli, code=1)  # the server for tests does not wait for its disk
+        assert found["innodb_flush_log_at_trx_commit"] == {
+            "level": "error",
+            "what": "innodb_flush_log_at_trx_commit=0",
+            "why": "a power cut loses writes that were acknowledged just before",
+            "mend": "SET GLOBAL innodb_flush_log_at_trx_commit = 1;  (and in the server's my.cnf)",
+        }
+        for name in ("version", "max_allowed_packet", "pool_size", "clock difference", "schema"):
+            assert found[name]["level"] == "ok", found[name]
+    assert cli("sessions", "list").code == 2
 
 
 def test_every_promise_says_what_its_no_means() -> None:

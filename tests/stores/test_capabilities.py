@@ -10,7 +10,12 @@ import pytest
 from satchel.opening import store_at
 from satchel.store import Capabilities
 
-STORES = {"memory": "memory:", "sqlite": "sqlite:///a.db", "postgres": "postgresql://localhost/a"}
+STORES = {
+    "memory": "memory:",
+    "sqlite": "sqlite:///a.db",
+    "postgres": "postgresql://localhost/a",
+    "mysql": "mysql://h/a",
+}
 TABLE = Path(__file__).parents[2] / "docs" / "stores.md"
 _SAID = {True: "yes", False: "no"}
 
@@ -18,7 +23,8 @@ _SAID = {True: "yes", False: "no"}
 def rows() -> list[list[str]]:
     lines = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     return [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in lines[: lines.index("|---|---|---|---|") + 7]
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines[: lines.index("|---" * (1 + len(STORES)) + "|") + 7]
     ]
 
 

@@ -1,7 +1,8 @@
 """Private database servers for tests, benchmarks and the demo: each in a temporary folder, on a free port of this machine,
 stopped by whoever started it. No server that is already there is touched."""
 
+from satchel.servers.mariadb import MariadbServer
 from satchel.servers.postgres import PostgresServer
 from satchel.servers.program import ServerMissing
 
-__all__ = ["PostgresServer", "ServerMissing"]
+__all__ = ["MariadbServer", "PostgresServer", "ServerMissing"]
