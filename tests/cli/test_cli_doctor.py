@@ -13,7 +13,7 @@ from satchel.cli.doctoring import MEANINGS
 from satchel.store import Capabilities
 from satchel.stores.sqlite import checking
 from satchel.stores.sqlite.connection import connect
-from tests.cli.shell import Cli, make_session
+from tests.cli.shell import Cli, append, make_session
 from tests.servers import mysql
 from tests.servers.postgres import new_database
 
@@ -61,6 +61,19 @@ def test_each_weakness_says_what_it_weakens_and_how_to_mend_it(
     assert "postgresql://" in found["file system"]["mend"]
     monkeypatch.setattr(checking, "kind_of_mount", lambda _: "tmpfs")
     assert findings(cli, code=0)["file system"]["level"] == "warning"
+
+
+def test_text_that_deletions_left_in_the_file_is_told_until_a_sweep_removed_it(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_id = make_session("secret")
+    append(session_id, "Rosebud")
+    monkeypatch.setattr("satchel.sweeper.INLINE_SCRUB", 0)  # as if the file were large
+    assert cli("sessions", "delete", session_id, "--yes").code == 0
+    left = findings(cli, code=0)["erasures"]
+    assert (left["level"], left["what"]) == ("warning", "erasures=1")
+    assert cli(*left["mend"].split()[1:]).code == 0
+    assert "erasures" not in findings(cli, code=0)
 
 
 class Usage:

@@ -31,12 +31,14 @@ def check(connection: sqlite3.Connection, path: Path) -> list[Finding]:
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
         (secure,) = connection.execute("PRAGMA secure_delete").fetchone()
+        (erasures,) = connection.execute("SELECT count(*) FROM erasures").fetchone()
     try:
         return [
             _version(),
             _journal(bytes(mode).decode(), path),
             _synchronous(synchronous),
             _secure_delete(secure),
+            *_erasures(erasures, path),
             _room(path),
             _file_system(path, kind_of_mount(path.parent)),
             *_permissions(path),
@@ -81,6 +83,19 @@ def _secure_delete(found: int) -> Finding:
         why="deleted text stays in the file until its traces are removed",
         mend="PRAGMA secure_delete = ON  (in the program that opens the file)",
     )
+
+
+def _erasures(left: int, path: Path) -> list[Finding]:
+    """A scrub takes as long as the file is large, so that a deletion in a large one leaves it to the sweeper."""
+    if not left:
+        return []
+    return [
+        Finding(
+            what=f"erasures={left}",
+            why="text of so many deleted sessions may still stand in unused room of the file",
+            mend=f"satchel sweep --store sqlite:///{shlex.quote(str(path))}",
+        )
+    ]
 
 
 def _room(path: Path) -> Finding:

@@ -321,7 +321,7 @@ class SqliteStore(Store):
         return await self._read(partial(reading.due, queue=queue, agent=agent, after=after, limit=limit), rows=limit)
 
     async def refs(self, *, after: SessionRef | None = None, limit: int) -> list[SessionRef]:
-        return await self._read(partial(reading.refs, after=after, limit=limit))
+        return await self._read(partial(reading.refs, after=after, limit=limit), rows=limit)
 
     async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
         watch = self._live().watch
