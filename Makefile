@@ -30,7 +30,7 @@ demo: venv demo-wheels ## play the demo: an agent repairs a Flask project, its s
 	@SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/satchel demo $(if $(STORE),--store '$(STORE)') $(ARGS)
 
 serve: venv demo-wheels ## serve the demo's agents over HTTP on this machine, and print the line to try it with
-	@SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/satchel serve $(ARGS)
+	@SATCHEL_STORE="$${SATCHEL_STORE:-sqlite:///.cache/satchel.db}" SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/satchel serve $(ARGS)
 
 test: venv demo-wheels ## run the tests, without those marked `full`
 	@echo "==> tests, two processes, without those marked full"

@@ -180,3 +180,23 @@ def test_many_leave_no_trace_and_their_ids_are_not_used_again(cli: Cli) -> None:
         "failed": 0,
         "rows_erased": 0,
     }
+
+
+def test_what_takes_no_time_shows_no_progress(shell: None) -> None:
+    terminal = Terminal(["sessions", "delete", make_session(), "--yes"])
+    assert terminal.end() == 0
+    assert "DELETED" in terminal.shown
+    assert "erasing" not in terminal.shown
+    assert "0/" not in terminal.shown
+
+
+def test_what_takes_longer_shows_that_it_goes_on(shell: None) -> None:
+    program = (
+        "import time; from satchel.cli.progress import waiting\n"
+        "with waiting('erasing it'): time.sleep(1.6)\n"
+        "print('over')"
+    )
+    terminal = Terminal([], program=program)
+    terminal.wait_for("erasing it")
+    terminal.wait_for("over")
+    assert terminal.end() == 0

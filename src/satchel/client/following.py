@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from satchel.client.connection import Refused, Tries, load_httpx
+from satchel.client.connection import Refused, Tries, load_httpx, name_of
 from satchel.client.frames import Frame, frames_of
 from satchel.client.snapshots import event_from
 from satchel.domain.event import Event
@@ -82,7 +82,8 @@ class Following:
             if not await tries.next(self._pause):
                 if isinstance(trouble, SatchelError):
                     raise trouble
-                raise StoreUnavailable("the service cannot be reached") from trouble
+                said = "" if trouble is None else f": {name_of(trouble)}"
+                raise StoreUnavailable(f"the service cannot be reached{said}") from None
             self._pause = None
 
     def _tries(self) -> Tries:
