@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import random
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from satchel.stores.mysql.connection import Line
 from satchel.stores.mysql.faults import meaning_of
 from satchel.stores.mysql.literals import Statement, literal, rows
 from satchel.testing.rows import REF, event, put, record
+from tests.servers.certificates import write_certificate
 from tests.servers.mysql import emptied_database, new_database, server
 from tests.stores.on_a_server import ADA, OTHER, OnAServer, option, said
 
@@ -84,6 +86,12 @@ class TestMysql(OnAServer):
 
     async def unlock(self, rival: Any) -> None:
         rival.close()
+
+    async def test_two_hundred_creates_at_once_all_succeed(self, url: str) -> None:
+        """And none needs a second try: where a row is missing nothing is locked."""
+        before = await deadlocks(url)
+        await super().test_two_hundred_creates_at_once_all_succeed(url)
+        assert await deadlocks(url) == before
 
     @pytest.fixture
     def url(self, request: pytest.FixtureRequest) -> str:
@@ -145,6 +153,29 @@ async def test_a_store_is_opened_through_the_servers_socket(url: str) -> None:
     await ask(url, "GRANT ALL ON *.* TO 'ada'@'localhost'")
     async with satchel.open(through.replace("//satchel@", "//ada:p%C3%A4ssword@")) as opened:
         assert (await SessionManager(opened, ADA).create_session()).version == 0
+
+
+@pytest.mark.full
+async def test_a_connection_is_encrypted_and_goes_to_nobody_else() -> None:
+    server()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # the server has an account of its own
+        certificate, key = write_certificate(folder, "127.0.0.1")
+        with MariadbServer(settings={"ssl_cert": str(certificate), "ssl_key": str(key)}) as safe:
+            for option_, cipher in (
+                ("tls=off", b""),
+                ("tls=on", b"TLS_"),
+                (f"tls=verify&tls_ca={certificate}", b"TLS_"),
+            ):
+                async with satchel.open(option(safe.url(), option_)) as opened:
+                    assert isinstance(opened.store, MysqlStore)
+                    ((row,),) = await opened.store._fetch(b"SHOW STATUS LIKE 'Ssl_cipher'")  # noqa: SLF001  # a statement on its own connection
+                    assert row[1][:4] == cipher
+            with pytest.raises(StoreUnavailable):
+                await satchel.open(option(safe.url(), "tls=verify")).open()
+            with pytest.raises(InvalidInput, match="tls_ca"):
+                await satchel.open(option(safe.url(), f"tls=verify&tls_ca={key}.missing")).open()
 
 
 # -- migrations

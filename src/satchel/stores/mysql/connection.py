@@ -14,6 +14,7 @@ import asyncmy
 from asyncmy import errors
 from asyncmy.constants import CLIENT
 
+from satchel.errors import InvalidInput
 from satchel.stores.mysql.address import Address
 from satchel.stores.mysql.faults import DEADLOCK, DRIVER_ERRORS, leaves_usable
 
@@ -205,7 +206,10 @@ async def connect(address: Address) -> Line:
 def _context(address: Address) -> ssl.SSLContext | None:
     if address.tls == "off":
         return None
-    context = ssl.create_default_context(cafile=address.tls_ca)
+    try:
+        context = ssl.create_default_context(cafile=address.tls_ca)
+    except OSError as error:  # also what a file raises that holds no certificates
+        raise InvalidInput("tls_ca names no file of certificates", field="url") from error
     if address.tls == "on":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
