@@ -10,6 +10,7 @@ import msgspec
 from satchel.client.connection import Refused, Tries, load_httpx, name_of
 from satchel.client.frames import Frame, frames_of
 from satchel.client.snapshots import event_from
+from satchel.client.understanding import understood
 from satchel.domain.event import Event
 from satchel.domain.stream import StreamKey, TextDelta, TextPosition
 from satchel.errors import SatchelError, StoreUnavailable
@@ -104,12 +105,12 @@ class Following:
     def _read(self, frame: Frame) -> Event | TextDelta | None:
         if frame.event == "end":
             # For all other ends the next connection is told why there is no more; or there is more.
-            self._ended = _decode_end(frame.data).reason == "run_ended"
+            self._ended = understood(_decode_end)(frame.data).reason == "run_ended"
             return None
         if not frame.data:
             return None
         if frame.event == "text_delta":
-            return self._new_text(_decode_delta(frame.data))
+            return self._new_text(understood(_decode_delta)(frame.data))
         event = event_from(frame.data)
         if event.seq <= self._after:
             return None

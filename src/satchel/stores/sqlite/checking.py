@@ -11,6 +11,7 @@ from pathlib import Path
 from satchel.errors import StoreUnavailable
 from satchel.store import Finding
 from satchel.stores.sqlite.connection import JOURNAL_LIMIT, translated
+from satchel.stores.sqlite.schema import missing_parts
 
 FULL = 2  # PRAGMA synchronous
 MIB = 1024 * 1024
@@ -32,9 +33,11 @@ def check(connection: sqlite3.Connection, path: Path) -> list[Finding]:
         (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
         (secure,) = connection.execute("PRAGMA secure_delete").fetchone()
         (erasures,) = connection.execute("SELECT count(*) FROM erasures").fetchone()
+        missing = missing_parts(connection)
     try:
         return [
             _version(),
+            _tables(missing),
             _journal(bytes(mode).decode(), path),
             _synchronous(synchronous),
             _secure_delete(secure),
@@ -49,6 +52,18 @@ def check(connection: sqlite3.Connection, path: Path) -> list[Finding]:
 
 def _version() -> Finding:
     return Finding(is_ok=True, what=f"sqlite_version={sqlite3.sqlite_version}", why="the library that writes the file")
+
+
+def _tables(missing: list[str]) -> Finding:
+    if not missing:
+        return Finding(is_ok=True, what="tables=complete", why="all that the schema's steps make is there")
+    shown = ", ".join(missing[:5]) + (f", and {len(missing) - 5} more" if len(missing) > 5 else "")
+    return Finding(
+        is_fatal=True,
+        what=f"tables=without {shown}",
+        why="the file was changed by hand, or made before the first release: calls that need these fail",
+        mend="satchel sessions export  (with the program that made it; then import into a new file)",
+    )
 
 
 def _journal(mode: str, path: Path) -> Finding:
