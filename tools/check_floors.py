@@ -19,6 +19,7 @@ FLOORS: tuple[tuple[str, frozenset[str]], ...] = (
                 "access",
                 "calling",
                 "children",
+                "edited",
                 "failing",
                 "listing",
                 "questions",

@@ -18,6 +18,7 @@ class MysqlMachine(Machine):
         return MysqlStore(url, clock=clock), MysqlStore(url, clock=clock)
 
 
+@pytest.mark.timeout(600)
 def test_the_mysql_store_agrees_with_the_model() -> None:
     run_state_machine_as_test(MysqlMachine, settings=settings_for(30, 15))
 
