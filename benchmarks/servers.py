@@ -53,7 +53,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "postgres": Kind(lambda: PostgresServer(settings={"max_wal_size": "4GB"}), bare_postgres, 0.6, 0.45, 2.0),
-    "mysql": Kind(lambda: MariadbServer(settings={"innodb_log_file_size": "1G"}), bare_mysql, 0.6, 0.3, 2.0),
+    "mysql": Kind(lambda: MariadbServer(settings={"innodb_log_file_size": "1G"}), bare_mysql, 0.5, 0.3, 1.5),
 }
 
 

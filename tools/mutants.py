@@ -215,6 +215,39 @@ MUTANTS = (
         tests=("tests/engines/test_chat_approvals.py",),
     ),
     Mutant(
+        name="an error at the COMMIT of MySQL means that nothing was stored",
+        edits=(
+            Edit(
+                path="src/satchel/stores/mysql/writing.py",
+                old="            raise CommitFailed from error",
+                new="            pass",
+            ),
+        ),
+        tests=("tests/stores/test_mysql.py",),
+    ),
+    Mutant(
+        name="MySQL locks no session",
+        edits=(
+            Edit(
+                path="src/satchel/stores/mysql/queries.sql",
+                old="ORDER BY tenant_id, session_id\nFOR UPDATE;",
+                new="ORDER BY tenant_id, session_id;",
+            ),
+        ),
+        tests=("tests/stores/test_mysql.py",),
+    ),
+    Mutant(
+        name="a gap of MySQL is locked where a session is missing",
+        edits=(
+            Edit(
+                path="src/satchel/stores/mysql/connection.py",
+                old="SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+                new="SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+            ),
+        ),
+        tests=("tests/stores/test_mysql.py",),
+    ),
+    Mutant(
         name="a copy takes any log for its own beginning",
         edits=(
             Edit(

@@ -21,7 +21,8 @@ from satchel.stores.mysql.hints import Looks
 from satchel.stores.mysql.loading import load
 from satchel.stores.mysql.writing import write, write_locked
 from satchel.stores.sql.pool import Pool
-from satchel.stores.sql.store import Decide, Reading, ServerStore
+from satchel.stores.sql.reads import Reading
+from satchel.stores.sql.store import Decide, ServerStore
 from satchel.stores.sql.writing import Basis, Written
 
 T = TypeVar("T")

@@ -27,7 +27,8 @@ from satchel.stores.postgres.hints import Hints
 from satchel.stores.postgres.loading import load
 from satchel.stores.postgres.writing import write, write_locked
 from satchel.stores.sql.pool import Pool
-from satchel.stores.sql.store import Decide, Reading, ServerStore
+from satchel.stores.sql.reads import Reading
+from satchel.stores.sql.store import Decide, ServerStore
 from satchel.stores.sql.writing import Basis, Written
 
 _CAPABILITIES = Capabilities(
