@@ -1,0 +1,286 @@
+"""Which server has a slot, and how commands get there: one server, or a cluster whose map is learned and learned anew.
+
+``run`` gives each command its reply, in order. What is certain not to have been done (the server moved, is being elected, was
+never reached) is tried again for as long as ``connect_timeout``; what may have been done is LOST.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from redis.crc import key_slot
+from redis.exceptions import AskError, MovedError
+
+from satchel.errors import SatchelError, StoreUnavailable
+from satchel.stores.redis.address import Address, Place
+from satchel.stores.redis.connection import (
+    DRIVER_ERRORS,
+    LOST,
+    Command,
+    Line,
+    Reply,
+    is_refusal,
+    meaning_of,
+    remedy_for,
+)
+from satchel.stores.redis.pool import Pool
+
+SLOTS = 16_384
+PAUSE = 0.05  # seconds between two tries, and up to twice that
+_ASKING = ("ASKING",)
+
+_log = logging.getLogger("satchel.stores.redis")
+
+
+class _Nothing(NamedTuple):
+    """A server did nothing of what it was to be told. ``may_pass``: another try may help."""
+
+    why: SatchelError
+    may_pass: bool
+
+
+class Servers:
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._pools: dict[Place, Pool] = {}
+        self._owners: list[Place] = [address.places[0]] * SLOTS  # of a single server all are its own
+        self._replicas: dict[Place, int] = {}
+        self._suspects: dict[Place, float] = {}  # who failed us, and when: asked last about the others
+        self._learning: asyncio.Task[None] | None = None
+        self._away_since: float | None = None
+        self._closed = False
+
+    # Who is there
+
+    @property
+    def is_cluster(self) -> bool:
+        return self._address.is_cluster
+
+    def masters(self) -> list[Place]:
+        return list(dict.fromkeys(self._owners))
+
+    def owner(self, slot: int) -> Place:
+        return self._owners[slot]
+
+    def pool(self, place: Place) -> Pool:
+        if place not in self._pools:
+            self._pools[place] = Pool(self._address, place)
+        return self._pools[place]
+
+    def needed_replicas(self, place: Place) -> int:
+        """How many must have a write of this master before it is acknowledged."""
+        if self._address.replicas is not None:
+            return self._address.replicas
+        return self._replicas.get(place, 0)
+
+    async def open(self) -> None:
+        """Raises SatchelErrors."""
+        if self.is_cluster:
+            await self.learn()
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._learning is not None:
+            self._learning.cancel()
+            await asyncio.wait((self._learning,))
+        for pool in self._pools.values():
+            await pool.close()
+
+    async def learn(self) -> None:
+        """Where the slots are now. Several who ask at once are told the same. Raises StoreUnavailable."""
+        if self._learning is None or self._learning.done():
+            self._learning = asyncio.get_running_loop().create_task(self._learn(), name="satchel-redis-slots")
+        learning = self._learning
+        await asyncio.wait((learning,))
+        if not learning.cancelled() and (error := learning.exception()) is not None:
+            raise error
+
+    async def _learn(self) -> None:
+        refused: BaseException | None = None
+        known = list(dict.fromkeys([*self._owners, *self._pools, *self._address.places]))
+        random.shuffle(known)
+        known.sort(key=lambda place: self._suspects.get(place, 0.0))  # who was cut off knows the others worst
+        for place in known:
+            try:
+                heard: list[Reply] = []
+                async with asyncio.timeout(min(2.0, self._address.connect_timeout)):
+                    async with self.pool(place).use() as line:
+                        await line.ask([("CLUSTER", "SLOTS")], heard)
+            except (SatchelError, *DRIVER_ERRORS) as error:
+                refused = error
+                self._suspects[place] = time.monotonic()
+                continue
+            if isinstance(heard[0], Exception):
+                refused = heard[0]
+                continue
+            if not heard[0]:
+                continue
+            self._read_slots(heard[0], place)
+            return
+        if refused is not None:
+            raise meaning_of(refused) if not isinstance(refused, SatchelError) else refused
+        raise StoreUnavailable("no server of the cluster has slots")
+
+    def _read_slots(self, ranges: Sequence[Reply], asked: Place) -> None:
+        """Replicas that the cluster holds for dead are not among them."""
+        self._replicas = {}
+        for first, last, master, *replicas in ranges:
+            place = (master[0].decode() or asked[0], int(master[1]))
+            self._owners[first : last + 1] = [place] * (last - first + 1)
+            self._replicas[place] = max(len(replicas), self._replicas.get(place, 0))
+
+    # Commands
+
+    async def run(self, commands: Sequence[Command], *, writes: bool = False) -> list[Reply]:
+        """Their replies; an error of the server is a reply. Of a write that got no reply, or that too few replicas have, it is LOST;
+        a read is tried again. Raises StoreBusy and StoreUnavailable if none of them was done."""
+        replies: list[Reply] = [None] * len(commands)
+        left: Iterable[int] = range(len(commands))
+        trying_since: float | None = None
+        reached = is_over = False
+        while True:
+            groups: dict[Place, list[int]] = {}
+            for index in left:
+                groups.setdefault(self._owners[commands[index].slot], []).append(index)
+            if len(groups) == 1:
+                ((place, indices),) = groups.items()
+                results = [await self._tell(place, [commands[index] for index in indices], writes=writes)]
+            else:
+                results = await asyncio.gather(
+                    *(
+                        self._tell(place, [commands[index] for index in indices], writes=writes)
+                        for place, indices in groups.items()
+                    )
+                )
+            again: list[int] = []
+            trouble: SatchelError | None = None
+            for (place, indices), result in zip(groups.items(), results, strict=True):
+                if isinstance(result, _Nothing):
+                    trouble, is_over = result.why, is_over or not result.may_pass
+                    again += indices
+                    continue
+                for index, reply in zip(indices, result, strict=True):
+                    replies[index] = reply
+                    remedy = remedy_for(reply) if isinstance(reply, Exception) else "none"
+                    if remedy == "go there" and isinstance(reply, MovedError):
+                        self._owners[commands[index].slot] = (reply.host or place[0], reply.port)
+                        again.append(index)
+                    elif remedy == "ask there" and isinstance(reply, AskError):
+                        there = (reply.host or place[0], reply.port)
+                        replies[index] = await self._ask_there(there, commands[index], writes=writes)
+                        reached = True
+                    elif remedy != "none":
+                        trouble = meaning_of(reply)
+                        again.append(index)
+                    elif reply is LOST and not writes:
+                        trouble = StoreUnavailable("the connection was lost")
+                        again.append(index)
+                    else:
+                        reached = True
+            if not again:
+                self._away_since = None
+                return replies
+            now = time.monotonic()
+            is_first, trying_since = trying_since is None, trying_since or now
+            if trouble is not None:
+                self._away_since = self._away_since or now
+                if is_over or self._has_waited(trying_since, now):
+                    if not reached:
+                        raise trouble
+                    for index in again:
+                        replies[index] = trouble
+                    return replies
+                if not is_first:
+                    await asyncio.sleep(PAUSE * (1 + random.random()))  # noqa: S311  # spreads the tries
+            elif now - trying_since > self._address.connect_timeout:
+                raise StoreUnavailable("the cluster sends us from one server to another")
+            if self.is_cluster:
+                try:
+                    await self.learn()
+                except SatchelError as error:
+                    _log.debug("the slots are not known: %s", error)
+            left = sorted(again)
+
+    def _has_waited(self, trying_since: float, now: float) -> bool:
+        """Whoever comes when it has been away for long is told at once."""
+        since = min(trying_since, self._away_since or now)
+        return self._closed or now - since >= self._address.connect_timeout
+
+    async def _tell(self, place: Place, commands: Sequence[Command], *, writes: bool) -> list[Reply] | _Nothing:
+        """Replies for all, or why nothing was done."""
+        heard: list[Reply] = []
+        words = [command.words for command in commands]
+        replicas = self.needed_replicas(place) if writes else 0
+        is_sent = False
+        pool = self.pool(place)
+        try:
+            async with pool.use() as line:
+                is_sent = True
+                await self._ask(line, words, commands, heard, replicas)
+        except SatchelError as error:
+            return _Nothing(error, may_pass=False)
+        except DRIVER_ERRORS as error:
+            self._suspects[place] = time.monotonic()
+            await pool.forget_idle()
+            if not is_sent:
+                why = meaning_of(error)
+                return _Nothing(why, may_pass=isinstance(why, StoreUnavailable) and not is_refusal(error))
+            del heard[len(commands) :]
+            if replicas:
+                return [reply if _did_nothing(reply) else LOST for reply in heard] + [LOST] * (len(commands) - len(heard))
+            return heard + [LOST] * (len(commands) - len(heard))
+        return heard
+
+    async def _ask(
+        self,
+        line: Line,
+        words: Sequence[Sequence[bytes | str | int]],
+        commands: Sequence[Command],
+        heard: list[Reply],
+        replicas: int,
+    ) -> None:
+        """WAIT stands in the same pipeline on the same connection: it waits for what this connection wrote."""
+        wait = [("WAIT", replicas, max(1, int(self._address.replica_wait * 1000)))] if replicas else []
+        await line.ask([*words, *wait], heard)
+        waited = heard.pop() if replicas else 0
+        missing = [index for index, reply in enumerate(heard) if isinstance(reply, Exception) and remedy_for(reply) == "load the script"]
+        if missing:
+            scripts = list(dict.fromkeys(script for index in missing if (script := commands[index].script) is not None))
+            anew: list[Reply] = []
+            await line.ask(
+                [*(("SCRIPT", "LOAD", script.text) for script in scripts), *(words[index] for index in missing), *wait], anew
+            )
+            waited = min(waited, anew.pop()) if replicas else 0
+            for index, reply in zip(missing, anew[len(scripts) :], strict=True):
+                heard[index] = reply
+        if replicas and (isinstance(waited, Exception) or waited < replicas):
+            heard[:] = [reply if _did_nothing(reply) else LOST for reply in heard]
+
+    async def _ask_there(self, place: Place, command: Command, *, writes: bool) -> Reply:
+        """The slot is on its way to another server."""
+        heard: list[Reply] = []
+        replicas = self.needed_replicas(place) if writes else 0
+        wait = [("WAIT", replicas, max(1, int(self._address.replica_wait * 1000)))] if replicas else []
+        words = command.words
+        if command.script is not None:
+            words = ("EVAL", command.script.text, *words[2:])
+        try:
+            async with self.pool(place).use() as line:
+                await line.ask([_ASKING, words, *wait], heard)
+        except (SatchelError, *DRIVER_ERRORS):
+            return LOST
+        reply = heard[1]
+        return reply if not replicas or _did_nothing(reply) or heard[2] >= replicas else LOST
+
+
+def _did_nothing(reply: Reply) -> bool:
+    return isinstance(reply, Exception) and reply is not LOST
+
+
+def slot_of(key: bytes) -> int:
+    return int(key_slot(key))
