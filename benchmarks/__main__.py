@@ -27,6 +27,7 @@ STORES = ("sqlite", "postgres")
 def groups(*, quick: bool) -> dict[str, Group]:
     """The figures of the embedded store, by what is measured together. ``quick``: fewer rounds, under 60 s in all."""
     rounds = 5 if quick else 11
+    few = 3 if quick else 11  # of what takes long
     each = 30 if quick else 60
 
     async def serial() -> list[Figure]:
@@ -39,7 +40,7 @@ def groups(*, quick: bool) -> dict[str, Group]:
         return [await appends("append.16x1", writers=16, sessions=1, each=10 * each, rounds=rounds, reach=0.45)]
 
     async def beside() -> list[Figure]:
-        return [await lone_writer(seconds=5 if quick else 15)]
+        return [await lone_writer(seconds=4 if quick else 15)]
 
     async def long() -> list[Figure]:
         return await long_sessions(rounds=rounds, calls=30 if quick else 60)
@@ -51,22 +52,22 @@ def groups(*, quick: bool) -> dict[str, Group]:
         return [await lists(rounds=rounds, calls=30 if quick else 60)]
 
     async def processes() -> list[Figure]:
-        return [import_time(rounds=rounds), import_memory()]
+        return [*import_time(rounds=rounds), import_memory()]
 
     async def picked_up() -> list[Figure]:
-        return await pickup(runs=100 if quick else 300)
+        return await pickup(runs=60 if quick else 300)
 
     async def cycled() -> list[Figure]:
-        return [await cycles(each=5 if quick else 20, rounds=rounds, reach=0.3)]
+        return [await cycles(each=20, rounds=few, reach=0.3)]
 
     async def followed_by_many() -> list[Figure]:
-        return await thousand(seconds=4 if quick else 10)
+        return await thousand(seconds=3 if quick else 10)
 
     async def over_http() -> list[Figure]:
-        return await http(rounds=rounds, each=each)
+        return await http(rounds=few, each=each)
 
     async def followed() -> list[Figure]:
-        return await delays(count=50 if quick else 150)
+        return await delays(count=40 if quick else 150)
 
     async def counted() -> list[Figure]:
         from benchmarks.tokens import tokens  # it loads a tokenizer's vocabulary: a second

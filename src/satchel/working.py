@@ -82,6 +82,9 @@ class RunInProgress:
         self._run = run
         self._attempt = Attempt(run.run_id, run.attempt)
         self._cancelled = False
+        self.when_cancelled: Callable[[], None] | None = (
+            None  # whoever works in it is told; again, if it is noticed again
+        )
         self._streamed = 0  # messages
         self._lease = lease
         self._steps: dict[str, bytes] = {}  # by name, what was called in this attempt
@@ -107,6 +110,11 @@ class RunInProgress:
         return self._cancelled or (self._parent is not None and self._parent.is_cancelled)
 
     @property
+    def is_asked_to_stop(self) -> bool:
+        """This run itself, not only its parent."""
+        return self._cancelled
+
+    @property
     def is_asking(self) -> bool:
         """A question is on its way, or waits in place for its answer: no attempt may hold the run."""
         return self._is_asking
@@ -118,6 +126,8 @@ class RunInProgress:
 
     def notice_cancel(self) -> None:
         self._cancelled = True
+        if self.when_cancelled is not None:
+            self.when_cancelled()
 
     def stop(self, reason: str) -> None:
         self.stop_reason = checked_text(reason, field="stop_reason")
@@ -367,7 +377,8 @@ class RunInProgress:
             duration_ms=duration_ms,
             error=error,
         )
-        self._cancelled |= run.cancel_requested
+        if run.cancel_requested:
+            self.notice_cancel()
         return run
 
 

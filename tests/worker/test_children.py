@@ -50,8 +50,11 @@ async def test_a_child_run_in_a_worker_hears_that_it_was_asked_to_stop(stage: St
 
     async def boss(ctx: RunContext) -> None:
         async with ctx.child("asked") as child:
-            await until(lambda: child.is_cancelled)
-            heard.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                if child.is_cancelled:
+                    heard.set()
         assert not ctx.is_cancelled
 
     async with working(stage.store, {"boss": boss}):
@@ -62,6 +65,65 @@ async def test_a_child_run_in_a_worker_hears_that_it_was_asked_to_stop(stage: St
         assert (await stage.ended(run, within=5)).status == "COMPLETED"
     assert heard.is_set()
     assert (await stage.now(child)).status == "CANCELLED"
+
+
+async def test_the_task_in_a_childs_block_is_cancelled_and_the_parent_goes_on_behind_it(stage: Stage) -> None:
+    async def part(ctx: RunContext, goal: str, seconds: float) -> bool:
+        async with ctx.child(goal) as child, child.tool("sleep"):
+            await asyncio.sleep(seconds)
+        await asyncio.sleep(0)  # nothing of the cancellation is left over
+        return child.is_cancelled
+
+    async def boss(ctx: RunContext) -> None:
+        long, short = await asyncio.gather(part(ctx, "long", 60), part(ctx, "short", 1))
+        assert long and not short
+        own = asyncio.current_task()
+        assert own is not None
+        assert own.cancelling() == 0
+        assert await part(ctx, "next", 0) is False  # in the agent's own task
+        assert not ctx.is_cancelled
+
+    async with working(stage.store, {"boss": boss}):
+        run = await stage.added("boss")
+        sid = run.session_id
+        await until(lambda: _both_in_their_tools(stage, sid))
+        children = await stage.runs.list_runs(sid, parent_run_id=run.run_id)
+        (long,) = [child for child in children if child.goal == "long"]
+        await stage.runs.cancel_run(sid, long.run_id)
+        ended = await stage.ended(run, within=10)
+    assert (ended.status, ended.error) == ("COMPLETED", None)
+    children = await stage.runs.list_runs(sid, parent_run_id=run.run_id)
+    assert {child.goal: child.status for child in children} == {
+        "long": "CANCELLED",
+        "short": "COMPLETED",
+        "next": "COMPLETED",
+    }
+    assert sorted(await stage.calls(sid)) == ["cancelled", "succeeded", "succeeded"]
+
+
+async def test_a_parent_that_is_cancelled_leaves_the_block_of_a_child_that_was_cancelled(stage: Stage) -> None:
+    went_on = threading.Event()
+
+    async def boss(ctx: RunContext) -> None:
+        async with ctx.child("waits") as child:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await until(lambda: ctx.is_cancelled and child.is_cancelled)  # both were asked, one after the other
+                await asyncio.sleep(0.2)
+        went_on.set()
+
+    async with working(stage.store, {"boss": boss}):
+        run = await stage.added("boss")
+        (child,) = await until(lambda: children_of(stage, run.session_id, run.run_id))
+        await stage.runs.cancel_run(run.session_id, child.run_id)
+        await stage.runs.cancel_run(run.session_id, run.run_id)
+        assert (await stage.ended(run, within=5)).status == "CANCELLED"
+    assert not went_on.is_set()
+
+
+async def _both_in_their_tools(stage: Stage, session_id: str) -> bool:
+    return await stage.calls(session_id) == ["started", "started"]
 
 
 async def test_a_child_run_ends_with_its_parent_that_was_cancelled(stage: Stage) -> None:

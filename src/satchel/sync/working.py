@@ -209,6 +209,9 @@ class RunContext:
         The block has a RunContext of its own; leaving it completes the child run, cancels it if it was asked to stop or the
         block was cancelled, and fails it if the block raises. It lives under its parent's lease and ends with it at the
         latest; it has no child runs. Several may be open at once, at most 32 (LimitExceeded).
+
+        When the child alone is asked to stop, ``child.is_cancelled`` becomes true; in a worker the task that is in the block
+        is cancelled as well, and goes on behind the block, which takes that cancellation.
         """
         return Held(
             self._loop,

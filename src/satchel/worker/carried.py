@@ -201,7 +201,7 @@ class CarriedContext:
     def child(
         self, goal: str, *, agent: str = "", metadata: Mapping[str, Any] | None = None
     ) -> AbstractAsyncContextManager[CarriedContext]:
-        return CarriedBlock(self, self._child(goal, agent, metadata))
+        return CarriedChild(self, self._child(goal, agent, metadata))
 
     @asynccontextmanager
     async def _child(self, goal: str, agent: str, metadata: Mapping[str, Any] | None) -> AsyncIterator[CarriedContext]:
@@ -212,6 +212,12 @@ class CarriedContext:
                 yield child
             finally:
                 child.release()
+
+    def when_cancelled(self, hear: Callable[[], None]) -> None:
+        """``hear`` is called, on the worker's loop, when this run itself is asked to stop; at once, if it was already."""
+        self._running.when_cancelled = hear
+        if self._running.is_asked_to_stop:
+            hear()
 
     async def step(
         self,
@@ -276,6 +282,41 @@ class CarriedBlock(AbstractAsyncContextManager[T]):
         # SystemExit and its like would end the worker's loop; there it is a cancellation, here it stays what it is.
         await _to_its_end(self._ctx.carry(lambda: _leave_cancelled(self._block)))
         return None
+
+
+class CarriedChild(CarriedBlock[CarriedContext]):
+    """A child run's block. When the child alone is asked to stop, the task that is in the block is cancelled; the block takes
+    that cancellation, and its parent goes on behind it. (As ``asyncio.timeout`` does, but that nothing is raised.)"""
+
+    _task: asyncio.Task[Any] | None = None  # while it is in the block; touched on its own loop alone
+    _cancelled = False
+
+    async def __aenter__(self) -> CarriedContext:
+        child = await super().__aenter__()
+        self._task = asyncio.current_task()
+        assert self._task is not None  # a coroutine of an agent is in one
+        self._before = self._task.cancelling()
+        self._loop = asyncio.get_running_loop()
+        child.when_cancelled(self._hear)
+        return child
+
+    def _hear(self) -> None:
+        with suppress(RuntimeError):  # the agent's loop is closed: nobody is in the block
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None and not self._cancelled:
+            self._cancelled = True
+            self._task.cancel()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        task, self._task = self._task, None
+        done = await super().__aexit__(kind, error, trace)
+        if self._cancelled and task is not None and task.uncancel() <= self._before:
+            return done or isinstance(error, asyncio.CancelledError)
+        return done
 
 
 async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
