@@ -9,6 +9,7 @@ pytest.register_assert_rewrite("satchel.testing")
 
 
 def pytest_sessionfinish() -> None:
-    servers = sys.modules.get("tests.servers.postgres")
-    if servers is not None:
-        servers.stop_all()
+    for name in ("postgres", "redis"):
+        servers = sys.modules.get(f"tests.servers.{name}")
+        if servers is not None:
+            servers.stop_all()

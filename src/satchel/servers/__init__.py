@@ -3,5 +3,6 @@ stopped by whoever started it. No server that is already there is touched."""
 
 from satchel.servers.postgres import PostgresServer
 from satchel.servers.program import ServerMissing
+from satchel.servers.redis import RedisServer
 
-__all__ = ["PostgresServer", "ServerMissing"]
+__all__ = ["PostgresServer", "RedisServer", "ServerMissing"]

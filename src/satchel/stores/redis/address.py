@@ -56,7 +56,9 @@ def parse_address(url: str) -> Address:
     known = {"pool_size", "pool_wait", "connect_timeout", "prefix", "durability", "replicas", "replica_wait", *_TLS}
     for name in given:
         if name not in known:
-            raise InvalidInput(f"has the unknown option {name[:40]!r}; there are {', '.join(sorted(known))}", field="url")
+            raise InvalidInput(
+                f"has the unknown option {name[:40]!r}; there are {', '.join(sorted(known))}", field="url"
+            )
     has_tls = parts.scheme.startswith("rediss")
     if not has_tls and any(name in given for name in _TLS):
         raise InvalidInput(f"{', '.join(_TLS)} go with rediss:// alone", field="url")

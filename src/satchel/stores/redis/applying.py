@@ -123,7 +123,7 @@ def _is_lean(change: Change, basis: Basis) -> bool:
 def _add_events(arguments: list[Argument], change: Change) -> None:
     events = change.events
     first = events[0].seq if events else 0
-    if any([event.seq != first + index for index, event in enumerate(events)]):
+    if [event.seq for event in events] != list(range(first, first + len(events))):
         raise ValueError("the seqs of events have no gap")
     arguments += (first, len(events))
     arguments += [event_row(event) for event in events]

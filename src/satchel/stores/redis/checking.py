@@ -32,7 +32,8 @@ async def require_durability(servers: Servers, address: Address) -> None:
         version = _version(info)
         if version < OLDEST:
             raise StoreNotDurable(
-                f"the server's version is {'.'.join(map(str, version))}", line=f"redis {'.'.join(map(str, OLDEST))} or later"
+                f"the server's version is {'.'.join(map(str, version))}",
+                line=f"redis {'.'.join(map(str, OLDEST))} or later",
             )
         if address.durability == "relaxed":
             continue
@@ -48,13 +49,19 @@ async def check(servers: Servers, address: Address) -> list[Finding]:
     times: list[float] = []
     if address.durability == "relaxed":
         found.append(
-            Finding(is_fatal=False, what="durability=relaxed", why="the store's address allows to lose what was acknowledged")
+            Finding(
+                is_fatal=False,
+                what="durability=relaxed",
+                why="the store's address allows to lose what was acknowledged",
+            )
         )
     for place in servers.masters():
         info, settings = await _look(servers, place)
         times.append(float(info["server_time"]))
         if settings is None:
-            found.append(Finding(is_fatal=False, what="CONFIG GET", why="the account may not read the server's settings"))
+            found.append(
+                Finding(is_fatal=False, what="CONFIG GET", why="the account may not read the server's settings")
+            )
         else:
             found += [
                 Finding(is_fatal=True, what=f"{name} {settings.get(name)}", why=f"{why}; it should be: {name} {wanted}")
@@ -62,7 +69,9 @@ async def check(servers: Servers, address: Address) -> list[Finding]:
                 if settings.get(name) != wanted
             ]
         if info.get("aof_last_write_status", "ok") != "ok":
-            found.append(Finding(is_fatal=True, what="aof_last_write_status", why="the server cannot write to its disk"))
+            found.append(
+                Finding(is_fatal=True, what="aof_last_write_status", why="the server cannot write to its disk")
+            )
         replicas = int(info.get("connected_slaves", "0"))
         if replicas > 0 and servers.needed_replicas(place) == 0:
             why = f"{replicas} replicas are there and nobody waits for them: a failover loses writes (?replicas={replicas})"

@@ -8,15 +8,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from redis.asyncio.connection import Connection, SSLConnection
+from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import (
     AskError,
     AuthenticationError,
     AuthorizationError,
     BusyLoadingError,
     ClusterDownError,
-    ConnectionError,
     MasterDownError,
-    MaxClientsError,
     MovedError,
     NoPermissionError,
     NoScriptError,
@@ -44,7 +43,7 @@ class Command(NamedTuple):
     script: Script | None = None
 
 
-class Lost(Exception):  # noqa: N818  # not raised: it stands in the place of a reply
+class Lost(Exception):  # not raised: it stands in the place of a reply
     """In the place of a reply: nobody knows what became of the command, or whether all replicas have it."""
 
 
@@ -101,11 +100,10 @@ class Line:
         """Without waiting for the reply."""
         await self._connection.send_packed_command(self._connection.pack_command(*words), check_health=False)
 
-    async def hear(self, patience: float = PATIENCE) -> Reply:
-        """The next reply, or its error."""
+    async def hear(self) -> Reply:
+        """The next reply, or its error, however long it takes."""
         try:
-            async with asyncio.timeout(patience):
-                return await self._connection.read_response(disable_decoding=True, timeout=math.inf)
+            return await self._connection.read_response(disable_decoding=True, timeout=math.inf)
         except ResponseError as error:
             return error
 
@@ -126,7 +124,7 @@ class Line:
 
 # What the errors mean
 
-GONE = (OSError, TimeoutError, ConnectionError)
+GONE = (OSError, TimeoutError, ConnectionLost)
 DRIVER_ERRORS = (RedisError, OSError, TimeoutError)
 
 Remedy = Literal["load the script", "go there", "ask there", "look again", "none"]
@@ -155,7 +153,7 @@ def is_refusal(error: BaseException) -> bool:
 
 def is_of_one_command(error: object) -> bool:
     """Its script failed on what it found: not the server's state, but this command's own trouble."""
-    return isinstance(error, ResponseError) and type(error) is ResponseError and not _word(error) in _STATES
+    return isinstance(error, ResponseError) and type(error) is ResponseError and _word(error) not in _STATES
 
 
 _STATES = frozenset({"MISCONF", "OOM", "NOREPLICAS", "BUSY", "LOADING", "READONLY", "NOAUTH", "NOPERM", "CLUSTERDOWN"})
@@ -171,7 +169,7 @@ def meaning_of(error: BaseException) -> SatchelError:
     """What a caller hears: no text of the server's, which may show keys and values."""
     if isinstance(error, (AuthenticationError, AuthorizationError)):
         return StoreUnavailable("the server does not accept this account")
-    if isinstance(error, MaxClientsError):
+    if str(error).startswith("max number of clients"):
         return StoreBusy("the server takes no more connections; nothing was stored")
     if isinstance(error, NoPermissionError):
         return StoreUnavailable("the server's account may not do this (NOPERM)")

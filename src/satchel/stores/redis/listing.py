@@ -94,7 +94,9 @@ class Lister:
             places = _merged(left, limit - len(found))
             if not places:
                 break
-            for place, record, metadata in await self._records(tenant_id, [p for p in places if end is None or p < end]):
+            for place, record, metadata in await self._records(
+                tenant_id, [p for p in places if end is None or p < end]
+            ):
                 if isinstance(record, StoreCorrupt):
                     unreadable.append(place[1].decode())
                 elif len(found) < limit and _belongs(record, clock, user_id, status, lower, upper, end):

@@ -138,7 +138,13 @@ def _command(keys: Keys, own_now: bytes | int, ref: SessionRef, want: Want) -> C
     """Raises UnicodeEncodeError, and what a value raises that is none."""
     names = keys.names(ref)
     slot = keys.slots[names.bucket]
-    arguments: list[bytes | str | int] = [own_now, int(want.working_memory), int(want.metadata), len(want.keys), *want.keys]
+    arguments: list[bytes | str | int] = [
+        own_now,
+        int(want.working_memory),
+        int(want.metadata),
+        len(want.keys),
+        *want.keys,
+    ]
     if want is NOTHING or is_plain(want):
         return call(slot, "load", (names.session, names.keys), arguments)
     for found in (

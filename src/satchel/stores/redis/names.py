@@ -103,7 +103,9 @@ class Keys:
     def buckets_of(self, tenant_id: str, user_id: str | None) -> bytes:
         """The set of the buckets that sessions of a tenant, or of a user, may lie in."""
         tenant = tenant_id.encode()
-        name = b"of_tenant:" + tenant if user_id is None else b"of_user:%d:%b%b" % (len(tenant), tenant, user_id.encode())
+        name = (
+            b"of_tenant:" + tenant if user_id is None else b"of_user:%d:%b%b" % (len(tenant), tenant, user_id.encode())
+        )
         return self._prefix + b":{i%02x}:%b" % (hashlib.sha256(name).digest()[0], name)
 
     def pieces(self, ref: SessionRef, stream: bytes) -> bytes:

@@ -69,9 +69,7 @@ class Reader:
             clock=self._read_clock(now),
             working_memory=shown_memory(memory),
             metadata=shown_metadata(labels),
-            messages=tuple(
-                shown_event(ref, seq, row) for seq, row in zip(reversed(seqs), reversed(said), strict=True)
-            ),
+            messages=tuple(shown_event(ref, seq, row) for seq, row in zip(reversed(seqs), reversed(said), strict=True)),
             tool_calls=tuple(shown_call(ref, int(seq), found) for seq, found in reversed(called)),
             runs=tuple(shown_run(ref, run_id.decode(), found) for run_id, found in reversed(ran)),
         )

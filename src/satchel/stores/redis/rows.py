@@ -27,7 +27,7 @@ OWN_CLOCK = "server"  # leases count on the server's wall clock: the one that al
 _CORRUPT_START = b'{"arguments":' + CORRUPT_BODY + b"}"
 _CORRUPT_END = b'{"result":' + CORRUPT_BODY + b',"content":' + CORRUPT_BODY + b"}"
 _CORRUPT_MEMORY = b'{"notes":' + CORRUPT_BODY + b"}"
-_BROKEN = (ValueError, TypeError, AttributeError, KeyError, RecursionError)  # what undecodable rows raise
+_BROKEN = (ValueError, TypeError, AttributeError, LookupError, RecursionError)  # what undecodable rows raise
 _TEXTS = ("metadata", "input", "input_metadata", "layer", "not_merged")  # of a run: JSON inside its JSON
 
 
@@ -184,13 +184,14 @@ def text_row(body: bytes | None) -> bytes:
 
 
 def idempotency_row(record: IdempotencyRecord) -> bytes:
-    return record.fingerprint + encode_answer(record.answer)
+    return bytes((len(record.fingerprint),)) + record.fingerprint + encode_answer(record.answer)
 
 
 def idempotency_of(ref: SessionRef, key: bytes, row: bytes) -> IdempotencyRecord:
     """Raises StoreCorrupt."""
     try:
-        return IdempotencyRecord(key, row[:16], decode_answer(row[16:]))
+        end = 1 + row[0]
+        return IdempotencyRecord(key, row[1:end], decode_answer(row[end:]))
     except _BROKEN as error:
         raise StoreCorrupt(f"an idempotency record of session {ref.session_id}") from error
 

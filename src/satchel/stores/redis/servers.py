@@ -232,7 +232,9 @@ class Servers:
                 return _Nothing(why, may_pass=isinstance(why, StoreUnavailable) and not is_refusal(error))
             del heard[len(commands) :]
             if replicas:
-                return [reply if _did_nothing(reply) else LOST for reply in heard] + [LOST] * (len(commands) - len(heard))
+                return [reply if _did_nothing(reply) else LOST for reply in heard] + [LOST] * (
+                    len(commands) - len(heard)
+                )
             return heard + [LOST] * (len(commands) - len(heard))
         return heard
 
@@ -248,12 +250,17 @@ class Servers:
         wait = [("WAIT", replicas, max(1, int(self._address.replica_wait * 1000)))] if replicas else []
         await line.ask([*words, *wait], heard)
         waited = heard.pop() if replicas else 0
-        missing = [index for index, reply in enumerate(heard) if isinstance(reply, Exception) and remedy_for(reply) == "load the script"]
+        missing = [
+            index
+            for index, reply in enumerate(heard)
+            if isinstance(reply, Exception) and remedy_for(reply) == "load the script"
+        ]
         if missing:
             scripts = list(dict.fromkeys(script for index in missing if (script := commands[index].script) is not None))
             anew: list[Reply] = []
             await line.ask(
-                [*(("SCRIPT", "LOAD", script.text) for script in scripts), *(words[index] for index in missing), *wait], anew
+                [*(("SCRIPT", "LOAD", script.text) for script in scripts), *(words[index] for index in missing), *wait],
+                anew,
             )
             waited = min(waited, anew.pop()) if replicas else 0
             for index, reply in zip(missing, anew[len(scripts) :], strict=True):

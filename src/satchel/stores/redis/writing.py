@@ -87,13 +87,12 @@ class Writer:
         await self._directory.enter([changes[place] for place in places], basis)
         replies = await self._servers.run(commands, writes=True)
         now: int | None = None
-        for place, reply in zip(places, replies, strict=True):
-            change = changes[place]
-            if reply == -2 or isinstance(reply, bytes):
-                reply = await self._write_fully(change, clock, basis, reply)
-            outcomes[place] = _outcome(change.ref, reply)
+        for index, place in enumerate(places):
+            if replies[index] == -2 or isinstance(replies[index], bytes):
+                replies[index] = await self._write_fully(changes[place], clock, basis, replies[index])
+            outcomes[place] = _outcome(changes[place].ref, replies[index])
             if outcomes[place] is Outcome.APPLIED:
-                now = reply
+                now = replies[index]
         if Outcome.APPLIED not in outcomes and Outcome.UNKNOWN not in outcomes:
             for reply in replies:
                 if isinstance(reply, Exception) and not is_of_one_command(reply):  # of the server: it holds for all

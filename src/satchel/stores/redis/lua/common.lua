@@ -22,7 +22,7 @@ end
 
 -- The event of a seq: events are a list, and seqs have no gap.
 local function event(events, seq)
-    return seq and seq > 0 and redis.call('LINDEX', events, seq - 1)
+    return seq and seq > 0 and redis.call('LINDEX', events, seq - 1) or false
 end
 
 -- A call with the events that hold its bodies, or false.
@@ -37,7 +37,7 @@ end
 local function with_input(events, row)
     if not row then return false end
     local fields = head(row)
-    return {row, fields and event(events, fields[5])}
+    return {row, fields and event(events, fields[5]) or false}
 end
 
 -- Events of these seqs, which rise or fall: near ones in one read.
