@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from redis.asyncio.connection import Connection, SSLConnection
-from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -25,6 +24,7 @@ from redis.exceptions import (
     ResponseError,
     TryAgainError,
 )
+from redis.exceptions import ConnectionError as ConnectionLost
 
 from satchel.errors import InvalidInput, SatchelError, StoreBusy, StoreCorrupt, StoreUnavailable
 from satchel.stores.redis.address import Address, Place
@@ -78,12 +78,12 @@ class Line:
             "protocol": 2,
         }
         if address.has_tls:
-            connection: Connection = SSLConnection(**options, **dict(address.tls))
+            connection: Connection = SSLConnection(**options | dict(address.tls))
         else:
             connection = Connection(**options)
         try:
             async with asyncio.timeout(address.connect_timeout):
-                await connection.connect()
+                await connection.connect()  # type: ignore[no-untyped-call]  # the driver says nothing of it
         except BaseException:
             await connection.disconnect(nowait=True)
             raise

@@ -171,24 +171,27 @@ def _state(ref: SessionRef, want: Want, reply: Reply) -> SessionState:
             state.keys[key] = idempotency_of(ref, key, row)
     state.working_memory = sound(reply[3], "the working memory", ref)
     state.metadata = sound(reply[4], "the metadata", ref)
-    if len(reply) == 5:
-        return state
-    runs, calls, equal, steps, events, pieces = reply[5:]
+    if len(reply) > 5:
+        _add_rows(state, ref, want, reply[5:])
+    return state
+
+
+def _add_rows(state: SessionState, ref: SessionRef, want: Want, lists: Sequence[Reply]) -> None:
+    runs, calls, equal, steps, events, pieces = lists
     for run_id, found in zip(want.run_ids, runs, strict=True):
         if found is not None:
             state.runs[run_id] = run_of(ref, run_id, found)
     for seq, found in zip(want.call_seqs, calls, strict=True):
         if found is not None:
             state.calls[seq] = call_of(ref, seq, found)
-    for arguments_hash, seq in zip(want.arguments_hashes, equal, strict=True):
-        if seq is not None:
-            state.same_calls[arguments_hash] = int(seq)
+    for arguments_hash, newest in zip(want.arguments_hashes, equal, strict=True):
+        if newest is not None:
+            state.same_calls[arguments_hash] = int(newest)
     for step, found in zip(want.steps, steps, strict=True):
         if found is not None:
             state.steps[step] = call_of(ref, 0, found)
     for seq, row in events:
         state.events[seq] = event_of(ref, seq, row)
-    for key, rows in zip(want.streams, pieces, strict=True):
+    for stream, rows in zip(want.streams, pieces, strict=True):
         if rows:
-            state.partials[key] = tuple(piece_of(key, row) for row in rows)
-    return state
+            state.partials[stream] = tuple(piece_of(stream, row) for row in rows)

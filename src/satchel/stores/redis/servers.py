@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from redis.crc import key_slot
@@ -38,10 +38,11 @@ _log = logging.getLogger("satchel.stores.redis")
 
 
 class _Nothing(NamedTuple):
-    """A server did nothing of what it was to be told. ``may_pass``: another try may help."""
+    """In the place of a reply: nothing was done. ``may_pass``: another try may help. ``is_elsewhere``: at another server, at once."""
 
     why: SatchelError
-    may_pass: bool
+    may_pass: bool = True
+    is_elsewhere: bool = False
 
 
 class Servers:
@@ -140,79 +141,84 @@ class Servers:
         """Their replies; an error of the server is a reply. Of a write that got no reply, or that too few replicas have, it is LOST;
         a read is tried again. Raises StoreBusy and StoreUnavailable if none of them was done."""
         replies: list[Reply] = [None] * len(commands)
-        left: Iterable[int] = range(len(commands))
+        left = list(range(len(commands)))
         trying_since: float | None = None
-        reached = is_over = False
         while True:
-            groups: dict[Place, list[int]] = {}
-            for index in left:
-                groups.setdefault(self._owners[commands[index].slot], []).append(index)
-            if len(groups) == 1:
-                ((place, indices),) = groups.items()
-                results = [await self._tell(place, [commands[index] for index in indices], writes=writes)]
-            else:
-                results = await asyncio.gather(
-                    *(
-                        self._tell(place, [commands[index] for index in indices], writes=writes)
-                        for place, indices in groups.items()
-                    )
-                )
+            undone: list[_Nothing] = []
             again: list[int] = []
-            trouble: SatchelError | None = None
-            for (place, indices), result in zip(groups.items(), results, strict=True):
-                if isinstance(result, _Nothing):
-                    trouble, is_over = result.why, is_over or not result.may_pass
-                    again += indices
-                    continue
-                for index, reply in zip(indices, result, strict=True):
-                    replies[index] = reply
-                    remedy = remedy_for(reply) if isinstance(reply, Exception) else "none"
-                    if remedy == "go there" and isinstance(reply, MovedError):
-                        self._owners[commands[index].slot] = (reply.host or place[0], reply.port)
-                        again.append(index)
-                    elif remedy == "ask there" and isinstance(reply, AskError):
-                        there = (reply.host or place[0], reply.port)
-                        replies[index] = await self._ask_there(there, commands[index], writes=writes)
-                        reached = True
-                    elif remedy != "none":
-                        trouble = meaning_of(reply)
-                        again.append(index)
-                    elif reply is LOST and not writes:
-                        trouble = StoreUnavailable("the connection was lost")
-                        again.append(index)
-                    else:
-                        reached = True
+            for index, place, heard in await self._tell_all(commands, left, writes=writes):
+                reply = await self._settled(commands[index], place, heard, writes=writes)
+                replies[index] = reply
+                if isinstance(reply, _Nothing):
+                    undone.append(reply)
+                    again.append(index)
             if not again:
                 self._away_since = None
                 return replies
+            left = again
             now = time.monotonic()
             is_first, trying_since = trying_since is None, trying_since or now
-            if trouble is not None:
+            if all(nothing.is_elsewhere for nothing in undone):
+                is_over = now - trying_since > self._address.connect_timeout
+            else:
                 self._away_since = self._away_since or now
-                if is_over or self._has_waited(trying_since, now):
-                    if not reached:
-                        raise trouble
-                    for index in again:
-                        replies[index] = trouble
-                    return replies
-                if not is_first:
+                is_over = any(not nothing.may_pass for nothing in undone) or self._has_waited(trying_since, now)
+                if not is_over and not is_first:
                     await asyncio.sleep(PAUSE * (1 + random.random()))  # noqa: S311  # spreads the tries
-            elif now - trying_since > self._address.connect_timeout:
-                raise StoreUnavailable("the cluster sends us from one server to another")
+            if is_over:
+                return _given_up(replies)
             if self.is_cluster:
                 try:
                     await self.learn()
                 except SatchelError as error:
                     _log.debug("the slots are not known: %s", error)
-            left = sorted(again)
+
+    async def _tell_all(
+        self, commands: Sequence[Command], left: Sequence[int], *, writes: bool
+    ) -> list[tuple[int, Place, Reply | _Nothing]]:
+        """Of ``left``, each told the server that has its slot."""
+        groups: dict[Place, list[int]] = {}
+        for index in left:
+            groups.setdefault(self._owners[commands[index].slot], []).append(index)
+        told = [
+            self._tell(place, [commands[index] for index in indices], writes=writes)
+            for place, indices in groups.items()
+        ]
+        heard = [await told[0]] if len(told) == 1 else await asyncio.gather(*told)
+        return [
+            (index, place, reply)
+            for (place, indices), replies in zip(groups.items(), heard, strict=True)
+            for index, reply in zip(indices, replies, strict=True)
+        ]
+
+    async def _settled(
+        self, command: Command, place: Place, reply: Reply | _Nothing, *, writes: bool
+    ) -> Reply | _Nothing:
+        """What is to be made of it: a reply, or that nothing was done."""
+        if not isinstance(reply, Exception):
+            return reply
+        if reply is LOST:
+            return LOST if writes else _Nothing(StoreUnavailable("the connection was lost"))
+        remedy = remedy_for(reply)
+        if remedy == "go there" and isinstance(reply, MovedError):
+            self._owners[command.slot] = (reply.host or place[0], reply.port)
+            return _Nothing(StoreUnavailable("the cluster sends us from one server to another"), is_elsewhere=True)
+        if remedy == "ask there" and isinstance(reply, AskError):
+            there = (reply.host or place[0], reply.port)
+            return await self._settled(
+                command, there, await self._ask_there(there, command, writes=writes), writes=writes
+            )
+        if remedy == "look again":
+            return _Nothing(meaning_of(reply))
+        return reply
 
     def _has_waited(self, trying_since: float, now: float) -> bool:
         """Whoever comes when it has been away for long is told at once."""
         since = min(trying_since, self._away_since or now)
         return self._closed or now - since >= self._address.connect_timeout
 
-    async def _tell(self, place: Place, commands: Sequence[Command], *, writes: bool) -> list[Reply] | _Nothing:
-        """Replies for all, or why nothing was done."""
+    async def _tell(self, place: Place, commands: Sequence[Command], *, writes: bool) -> list[Reply | _Nothing]:
+        """A reply for each, or why nothing was done."""
         heard: list[Reply] = []
         words = [command.words for command in commands]
         replicas = self.needed_replicas(place) if writes else 0
@@ -223,13 +229,14 @@ class Servers:
                 is_sent = True
                 await self._ask(line, words, commands, heard, replicas)
         except SatchelError as error:
-            return _Nothing(error, may_pass=False)
+            return [_Nothing(error, may_pass=False)] * len(commands)
         except DRIVER_ERRORS as error:
             self._suspects[place] = time.monotonic()
             await pool.forget_idle()
             if not is_sent:
                 why = meaning_of(error)
-                return _Nothing(why, may_pass=isinstance(why, StoreUnavailable) and not is_refusal(error))
+                may_pass = isinstance(why, StoreUnavailable) and not is_refusal(error)
+                return [_Nothing(why, may_pass=may_pass)] * len(commands)
             del heard[len(commands) :]
             if replicas:
                 return [reply if _did_nothing(reply) else LOST for reply in heard] + [LOST] * (
@@ -283,6 +290,14 @@ class Servers:
             return LOST
         reply = heard[1]
         return reply if not replicas or _did_nothing(reply) or heard[2] >= replicas else LOST
+
+
+def _given_up(replies: list[Reply | _Nothing]) -> list[Reply]:
+    """Raises why, if none of them was done."""
+    undone = [reply for reply in replies if isinstance(reply, _Nothing)]
+    if len(undone) == len(replies):
+        raise undone[0].why
+    return [reply.why if isinstance(reply, _Nothing) else reply for reply in replies]
 
 
 def _did_nothing(reply: Reply) -> bool:

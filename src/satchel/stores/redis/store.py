@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from satchel.domain.event import EventKind
@@ -14,7 +17,7 @@ from satchel.domain.record import SessionStatus
 from satchel.domain.run import RunStatus
 from satchel.domain.state import Clock, SessionState, Want
 from satchel.domain.stream import StreamKey
-from satchel.errors import SatchelError, StoreCorrupt, StoreMisused
+from satchel.errors import SatchelError, StoreBusy, StoreCorrupt, StoreMisused
 from satchel.store import (
     CallPage,
     Capabilities,
@@ -42,10 +45,12 @@ from satchel.stores.redis.reading import Reader
 from satchel.stores.redis.recent import Recent
 from satchel.stores.redis.rows import OWN_CLOCK, record_of
 from satchel.stores.redis.servers import Servers
-from satchel.stores.redis.writing import Writer, Written
+from satchel.stores.redis.writing import HELD_FOR, Contention, Writer, Written
 
 T = TypeVar("T")
 
+TRIES = 5  # to answer without a commit about a session that changes meanwhile
+HOLD_PAUSE = 0.005  # seconds between two tries to have a session held, at most
 LOOK = 2.0  # seconds after which whoever waits looks for himself
 
 _STRICT = Capabilities(
@@ -78,7 +83,7 @@ class _Open:
         self.writer = writer
         self.hints = hints
         self.recent = recent
-        self.doubtful: set[SessionRef] = set()
+        self.contention = Contention()
         self.tasks: set[asyncio.Task[Any]] = set()
 
 
@@ -191,14 +196,42 @@ class RedisStore(Store):
     async def _transact(
         self, opened: _Open, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
     ) -> list[Outcome]:
-        if (recalled := opened.recent.recall(wanted)) is not None:
+        met = opened.contention.met(wanted)
+        if not met and (recalled := opened.recent.recall(wanted)) is not None:
             basis = Basis(_records(recalled), wanted)
             changes = decide(recalled)
             if len(changes) == len(wanted):  # else something was answered that the commit does not bear out
                 return await self._write(opened, changes, basis)
-        loaded = await load(opened.servers.run, self._keys, self._read_clock, self._own_now(), wanted)
-        basis = Basis(_records(loaded), {})
-        return await self._write(opened, decide(loaded), basis)
+        for _ in range(TRIES):
+            loaded = await self._load_held(opened, wanted, met)
+            basis = Basis(_records(loaded), {})
+            changes = decide(loaded)
+            if len(changes) == len(wanted) or await opened.writer.confirm(
+                loaded, wanted.keys() - {change.ref for change in changes}
+            ):
+                return await self._write(opened, changes, basis)
+        raise StoreBusy
+
+    async def _load_held(self, opened: _Open, wanted: Mapping[SessionRef, Want], met: Sequence[SessionRef]) -> Loaded:
+        """Held for this store are those that were ``met`` by others too often, if they can be had in time."""
+        patience = time.monotonic() + HELD_FOR
+        while True:
+            held: list[Reply] = []
+            ask = partial(self._ask_held, opened, met, held)
+            loaded = await load(ask, self._keys, self._read_clock, self._own_now(), wanted)
+            if all(reply == 1 for reply in held) or time.monotonic() > patience:
+                return loaded
+            await asyncio.sleep(HOLD_PAUSE * random.random())  # noqa: S311  # spreads the tries
+
+    async def _ask_held(
+        self, opened: _Open, met: Sequence[SessionRef], held: list[Reply], commands: Sequence[Command]
+    ) -> list[Reply]:
+        """To hold is no round trip more: it is in the pipeline of the first look."""
+        if not met or held:
+            return await opened.servers.run(commands)
+        replies = await opened.servers.run([*opened.writer.hold(met, self._own_now()), *commands])
+        held.extend(replies[: len(met)])
+        return replies[len(met) :]
 
     async def _write(self, opened: _Open, changes: Sequence[Change], basis: Basis = NO_BASIS) -> list[Outcome]:
         if not changes:
@@ -209,6 +242,7 @@ class RedisStore(Store):
         except BaseException:
             opened.recent.forget([change.ref for change in changes])
             raise
+        opened.contention.note(changes, written.outcomes)
         return _settle(opened, changes, written)
 
     # One session
@@ -223,13 +257,15 @@ class RedisStore(Store):
         tool_calls: int = 0,
         runs: int = 0,
     ) -> Snapshot:
-        return await self._reader().snapshot(
-            ref,
-            working_memory=working_memory,
-            metadata=metadata,
-            messages=messages,
-            tool_calls=tool_calls,
-            runs=runs,
+        return await _meant(
+            self._reader().snapshot(
+                ref,
+                working_memory=working_memory,
+                metadata=metadata,
+                messages=messages,
+                tool_calls=tool_calls,
+                runs=runs,
+            )
         )
 
     async def events(
@@ -244,15 +280,17 @@ class RedisStore(Store):
         with_retracted: bool = True,
         limit: int,
     ) -> EventPage:
-        return await self._reader().events(
-            ref,
-            after=after,
-            before=before,
-            newest_first=newest_first,
-            kind=kind,
-            run_id=run_id,
-            with_retracted=with_retracted,
-            limit=limit,
+        return await _meant(
+            self._reader().events(
+                ref,
+                after=after,
+                before=before,
+                newest_first=newest_first,
+                kind=kind,
+                run_id=run_id,
+                with_retracted=with_retracted,
+                limit=limit,
+            )
         )
 
     async def tool_calls(
@@ -269,17 +307,19 @@ class RedisStore(Store):
         newest_first: bool = True,
         limit: int,
     ) -> CallPage:
-        return await self._reader().tool_calls(
-            ref,
-            run_id=run_id,
-            tool=tool,
-            arguments_hash=arguments_hash,
-            tool_call_id=tool_call_id,
-            is_open=is_open,
-            after=after,
-            before=before,
-            newest_first=newest_first,
-            limit=limit,
+        return await _meant(
+            self._reader().tool_calls(
+                ref,
+                run_id=run_id,
+                tool=tool,
+                arguments_hash=arguments_hash,
+                tool_call_id=tool_call_id,
+                is_open=is_open,
+                after=after,
+                before=before,
+                newest_first=newest_first,
+                limit=limit,
+            )
         )
 
     async def runs(
@@ -294,22 +334,24 @@ class RedisStore(Store):
         newest_first: bool = True,
         limit: int,
     ) -> RunPage:
-        return await self._reader().runs(
-            ref,
-            run_id=run_id,
-            parent_run_id=parent_run_id,
-            status=status,
-            after_number=after_number,
-            before_number=before_number,
-            newest_first=newest_first,
-            limit=limit,
+        return await _meant(
+            self._reader().runs(
+                ref,
+                run_id=run_id,
+                parent_run_id=parent_run_id,
+                status=status,
+                after_number=after_number,
+                before_number=before_number,
+                newest_first=newest_first,
+                limit=limit,
+            )
         )
 
     async def partial(
         self, ref: SessionRef, run_id: str, *, attempt: int, message: int, offset: int = 0, limit: int
     ) -> PartialPage:
         key = StreamKey(run_id, attempt, message)
-        return await self._reader().partial(ref, key, offset=offset, limit=limit)
+        return await _meant(self._reader().partial(ref, key, offset=offset, limit=limit))
 
     # Across sessions
 
@@ -324,20 +366,22 @@ class RedisStore(Store):
         after: tuple[int, str] | None = None,
         limit: int,
     ) -> SessionPage:
-        return await self._lister().sessions(
-            tenant_id,
-            user_id=user_id,
-            status=status,
-            updated_from=updated_from,
-            updated_before=updated_before,
-            after=after,
-            limit=limit,
+        return await _meant(
+            self._lister().sessions(
+                tenant_id,
+                user_id=user_id,
+                status=status,
+                updated_from=updated_from,
+                updated_before=updated_before,
+                after=after,
+                limit=limit,
+            )
         )
 
     async def due(
         self, queue: Literal["ready", "sweep"], *, agent: str | None = None, after: SessionRef | None = None, limit: int
     ) -> list[SessionRef]:
-        return await self._lister().due(queue, agent=agent, after=after, limit=limit)
+        return await _meant(self._lister().due(queue, agent=agent, after=after, limit=limit))
 
     async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
         hints = self._live().hints
@@ -383,6 +427,14 @@ class RedisStore(Store):
     async def setting(self, name: str, *, base: int | None = None, value: bytes | None = None) -> Setting | None:
         opened = self._live()
         return await self._apart(opened, settings.setting(opened.servers, self._keys, name, base, value))
+
+
+async def _meant(reading: Awaitable[T]) -> T:
+    """What is asked for by a value that is no text is the caller's to weigh."""
+    try:
+        return await reading
+    except UnicodeError as error:
+        raise meaning_of(error) from error
 
 
 def _records(loaded: Loaded) -> dict[SessionRef, Any]:

@@ -4,13 +4,14 @@ know is UNKNOWN."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from satchel.domain.ids import SessionRef
-from satchel.domain.state import Clock
-from satchel.errors import SatchelError
-from satchel.store import Change, Outcome
+from satchel.domain.state import Clock, SessionState
+from satchel.errors import SatchelError, StoreUnavailable
+from satchel.store import Change, Loaded, Outcome
 from satchel.stores.redis.applying import NO_BASIS, Basis, Prepared, prepare
 from satchel.stores.redis.connection import LOST, Command, Reply, call, is_of_one_command, meaning_of
 from satchel.stores.redis.names import Keys
@@ -19,6 +20,9 @@ from satchel.stores.redis.servers import Servers, slot_of
 _log = logging.getLogger("satchel.stores.redis")
 
 KEPT_PLACES = 100_000
+HELD_FOR = 0.25  # seconds for which a session is held for one writer, at most: from its load to its commit
+STALE_IN_A_ROW = 2  # of one session, until it is held before it is loaded
+MET_FOR = 0.25  # seconds after the last of them
 _BAD_VALUES = (ValueError, TypeError, AttributeError, OverflowError)
 
 
@@ -27,6 +31,38 @@ class Written(NamedTuple):
 
     outcomes: list[Outcome]
     now: int | None
+
+
+class Contention:
+    """Sessions that others keep changing between our load and our commit. To try again would favour whoever is nearer to the
+    server: who was too late twice has the session held for it, from its load to its commit."""
+
+    def __init__(self) -> None:
+        self._stale: dict[SessionRef, tuple[int, float]] = {}
+
+    def met(self, refs: Iterable[SessionRef]) -> list[SessionRef]:
+        if not self._stale:
+            return []
+        now = time.monotonic()
+        found: list[SessionRef] = []
+        for ref in refs:
+            count, until = self._stale.get(ref, (0, 0.0))
+            if count >= STALE_IN_A_ROW and now < until:
+                found.append(ref)
+        return found
+
+    def note(self, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
+        if not self._stale and Outcome.STALE not in outcomes:
+            return
+        now = time.monotonic()
+        for change, outcome in zip(changes, outcomes, strict=True):
+            if outcome is Outcome.STALE:
+                count, until = self._stale.get(change.ref, (0, 0.0))
+                self._stale[change.ref] = (count + 1 if now < until else 1, now + MET_FOR)
+            else:
+                self._stale.pop(change.ref, None)
+        if len(self._stale) > 1_000:
+            self._stale = {ref: met for ref, met in self._stale.items() if now < met[1]}
 
 
 class Directory:
@@ -111,6 +147,40 @@ class Writer:
             _log.exception("a change of session %s cannot be stored", ascii(change.ref.session_id))
             return None
         return call(self._keys.slots[prepared.names.bucket], "commit", prepared.keys, prepared.arguments)
+
+    async def confirm(self, loaded: Loaded, refs: Iterable[SessionRef]) -> bool:
+        """That all replicas have these sessions as they were loaded: what is answered on them may be an earlier write that its
+        caller never heard of. False: they changed since. Raises StoreUnavailable: the replicas do not say."""
+        commands: list[Command] = []
+        for ref in refs:
+            state = loaded.sessions[ref]
+            if not isinstance(state, SessionState):
+                continue
+            names = self._keys.names(ref)
+            slot = self._keys.slots[names.bucket]
+            if self._servers.needed_replicas(self._servers.owner(slot)) == 0:
+                continue
+            record = state.record
+            seen = (b"", b"") if record is None else (record.revision, record.updated_at)
+            commands.append(call(slot, "fence", (names.session, self._keys.fence(names.bucket)), seen))
+        if not commands:
+            return True
+        replies = await self._servers.run(commands, writes=True)
+        for reply in replies:
+            if reply is LOST:
+                raise StoreUnavailable("too few replicas have what was written last")
+            if isinstance(reply, Exception):
+                raise reply if isinstance(reply, SatchelError) else meaning_of(reply)
+        return 0 not in replies
+
+    def hold(self, refs: Iterable[SessionRef], own_now: bytes | int) -> list[Command]:
+        """Keeps sessions for this writer for a moment; each answers 1 if it does."""
+        found: list[Command] = []
+        for ref in refs:
+            names = self._keys.names(ref)
+            arguments = (own_now, self._holder, int(HELD_FOR * 1e6))
+            found.append(call(self._keys.slots[names.bucket], "hold", (names.session,), arguments))
+        return found
 
     async def _write_fully(self, change: Change, clock: Clock | None, basis: Basis, reply: Reply) -> Reply:
         """The script needs keys that it was not given: of the queues, or of the list of the user before."""
