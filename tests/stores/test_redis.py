@@ -57,8 +57,8 @@ async def store(url: str) -> AsyncIterator[RedisStore]:
 
 
 @pytest.fixture
-async def bare(url: str) -> AsyncIterator[Redis]:
-    """The driver, beside the store."""
+async def bare(url: str) -> AsyncIterator[Any]:
+    """The driver, beside the store. Its types say both what it gives and what it would give decoded."""
     async with Redis.from_url(url) as client:
         yield client
 
@@ -117,7 +117,7 @@ async def test_an_account_that_is_not_accepted_is_told_so_at_once(url: str) -> N
 # -- schema
 
 
-async def test_ten_servers_that_start_at_once_agree(url: str, bare: Redis) -> None:
+async def test_ten_servers_that_start_at_once_agree(url: str, bare: Any) -> None:
     stores = [RedisStore(url) for _ in range(10)]
     await asyncio.gather(*(store.open() for store in stores))
     assert await put(stores[3]) is Outcome.APPLIED
@@ -127,7 +127,7 @@ async def test_ten_servers_that_start_at_once_agree(url: str, bare: Redis) -> No
     assert await bare.get(KEYS.schema) == b"%d" % schema.KNOWN
 
 
-async def test_a_newer_schema_is_refused_and_left_alone(url: str, bare: Redis) -> None:
+async def test_a_newer_schema_is_refused_and_left_alone(url: str, bare: Any) -> None:
     await bare.set(KEYS.schema, 99)
     with pytest.raises(SchemaMismatch) as caught:
         await RedisStore(url).open()
@@ -139,7 +139,7 @@ async def test_a_newer_schema_is_refused_and_left_alone(url: str, bare: Redis) -
 
 
 async def test_nothing_expires_by_itself_and_every_key_of_a_session_is_in_its_buckets_slot(
-    store: RedisStore, bare: Redis
+    store: RedisStore, bare: Any
 ) -> None:
     ref = SessionRef("{acme}:", "s}{1")
     await put(
@@ -203,7 +203,7 @@ async def test_a_change_that_cannot_be_stored_harms_no_neighbour(store: RedisSto
     assert len((await store.events(OTHER, limit=9)).events) == 1
 
 
-async def test_a_key_of_another_kind_is_met_before_the_first_write(store: RedisStore, bare: Redis) -> None:
+async def test_a_key_of_another_kind_is_met_before_the_first_write(store: RedisStore, bare: Any) -> None:
     """Whatever the script would write to it: a script that errs midway keeps what it wrote."""
     names = KEYS.names(REF)
     await put(store)
@@ -260,7 +260,7 @@ async def test_what_cannot_be_asked_for_harms_no_neighbour(store: RedisStore) ->
         await store.snapshot(strange)
 
 
-async def test_one_corrupt_row_hides_nothing_but_itself(store: RedisStore, bare: Redis) -> None:
+async def test_one_corrupt_row_hides_nothing_but_itself(store: RedisStore, bare: Any) -> None:
     await put(store, events=(event(1), event(2), event(3)), record=record(last_seq=3), working_memory=b"{}")
     names = KEYS.names(REF)
     row = await bare.lindex(names.events, 1)
@@ -337,7 +337,7 @@ async def test_the_clock_is_the_servers_whatever_the_client_believes(
 # -- connections
 
 
-async def test_a_pool_that_is_used_up_is_busy_within_its_time_and_recovers(url: str, bare: Redis) -> None:
+async def test_a_pool_that_is_used_up_is_busy_within_its_time_and_recovers(url: str, bare: Any) -> None:
     store = RedisStore(url + "?pool_size=2&pool_wait=0.3")
     await store.open()
     await put(store)
@@ -362,14 +362,14 @@ async def test_more_calls_than_connections_wait_for_their_turn(url: str) -> None
         assert (await manager.get_session(session_id)).message_count == 20
 
 
-async def test_connections_that_the_server_ended_are_replaced(store: RedisStore, bare: Redis) -> None:
+async def test_connections_that_the_server_ended_are_replaced(store: RedisStore, bare: Any) -> None:
     await put(store)
     for _ in range(3):
         await bare.client_kill_filter(_type="normal", skipme=True)
         assert (await store.snapshot(REF)).record == record()
 
 
-async def test_scripts_that_the_server_forgot_are_told_again(store: RedisStore, bare: Redis) -> None:
+async def test_scripts_that_the_server_forgot_are_told_again(store: RedisStore, bare: Any) -> None:
     await put(store)
     await bare.script_flush()
     changes = [Change(ref=REF, base=7, record=record(revision=8)), Change(ref=OTHER, base=None, record=record(OTHER))]
@@ -414,7 +414,7 @@ async def test_a_server_that_stays_away_leaves_the_outcome_unknown_and_the_key_m
         assert (again.seq, again.replayed) == (1, True)
 
 
-async def test_a_cancelled_call_leaves_its_connection_to_others(url: str, bare: Redis) -> None:
+async def test_a_cancelled_call_leaves_its_connection_to_others(url: str, bare: Any) -> None:
     store = RedisStore(url + "?pool_size=2")
     await store.open()
     await put(store)
@@ -535,7 +535,7 @@ async def test_a_wait_ends_with_an_own_commit_and_with_another_stores(store: Red
     await other.close()
 
 
-async def test_a_listener_that_is_lost_costs_time_but_no_hint(store: RedisStore, url: str, bare: Redis) -> None:
+async def test_a_listener_that_is_lost_costs_time_but_no_hint(store: RedisStore, url: str, bare: Any) -> None:
     other = RedisStore(url)
     await other.open()
     await put(store)
@@ -560,7 +560,7 @@ async def test_a_listener_that_is_lost_costs_time_but_no_hint(store: RedisStore,
     ],
 )
 async def test_a_server_that_may_lose_what_it_acknowledged_is_refused_with_the_line_that_mends_it(
-    url: str, bare: Redis, name: str, weak: str
+    url: str, bare: Any, name: str, weak: str
 ) -> None:
     mends = (await bare.config_get(name))[name]
     await bare.config_set(name, weak)
@@ -590,7 +590,7 @@ async def test_a_server_that_may_lose_what_it_acknowledged_is_refused_with_the_l
 
 
 async def test_an_account_that_may_not_read_the_settings_is_refused_unless_it_says_relaxed(
-    url: str, bare: Redis
+    url: str, bare: Any
 ) -> None:
     await bare.execute_command("ACL", "SETUSER", "shop", "on", ">pass", "~satchel:*", "&satchel:*", "+@all", "-config")
     try:

@@ -1,4 +1,4 @@
-"""A private Redis server, and a private cluster of them."""
+"""A private Redis server."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class RedisServer:
     ``stop``."""
 
     def __init__(self, *, settings: Mapping[str, str] | None = None, host: str = "127.0.0.1") -> None:
-        self._settings = {**_SETTINGS, **DURABLE, **(settings or {})}
+        self.settings = {**_SETTINGS, **DURABLE, **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
@@ -85,6 +85,10 @@ class RedisServer:
         assert self._process is not None, "it was not started"
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def start(self, port: int | None = None) -> None:
         """Raises ServerMissing, RuntimeError (with the server's own words)."""
         program()
@@ -99,7 +103,7 @@ class RedisServer:
     def start_again(self) -> None:
         """On the data that are there, on the same port: after ``kill``, or ``shut_down``."""
         assert self._folder is not None
-        settings = [word for name, value in self._settings.items() for word in (f"--{name}", value)]
+        settings = [word for name, value in self.settings.items() for word in (f"--{name}", value)]
         self._process = start(
             [program(), "--bind", self.host, "--port", str(self.port), "--dir", str(self._folder), *settings],
             folder=self._folder,

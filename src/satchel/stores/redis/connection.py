@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -103,7 +102,7 @@ class Line:
     async def hear(self) -> Reply:
         """The next reply, or its error, however long it takes."""
         try:
-            return await self._connection.read_response(disable_decoding=True, timeout=math.inf)
+            return await self._connection.read_response(disable_decoding=True)
         except ResponseError as error:
             return error
 
@@ -117,7 +116,7 @@ class Line:
             await connection.send_packed_command(packed, check_health=False)
             for _ in commands:
                 try:
-                    heard.append(await connection.read_response(disable_decoding=True, timeout=math.inf))
+                    heard.append(await connection.read_response(disable_decoding=True))
                 except ResponseError as error:
                     heard.append(error)
 

@@ -32,6 +32,7 @@ from satchel.stores.redis.pool import Pool
 
 SLOTS = 16_384
 PAUSE = 0.05  # seconds between two tries, and up to twice that
+FRESH_FOR = 1.0  # seconds after which a writer learns anew who follows whom
 _ASKING = ("ASKING",)
 
 _log = logging.getLogger("satchel.stores.redis")
@@ -53,6 +54,7 @@ class Servers:
         self._replicas: dict[Place, int] = {}
         self._suspects: dict[Place, float] = {}  # who failed us, and when: asked last about the others
         self._learning: asyncio.Task[None] | None = None
+        self._learned_at = 0.0
         self._away_since: float | None = None
         self._closed = False
 
@@ -94,12 +96,22 @@ class Servers:
 
     async def learn(self) -> None:
         """Where the slots are now. Several who ask at once are told the same. Raises StoreUnavailable."""
-        if self._learning is None or self._learning.done():
-            self._learning = asyncio.get_running_loop().create_task(self._learn(), name="satchel-redis-slots")
-        learning = self._learning
+        learning = self._start_to_learn()
         await asyncio.wait((learning,))
         if not learning.cancelled() and (error := learning.exception()) is not None:
             raise error
+
+    def _start_to_learn(self) -> asyncio.Task[None]:
+        if self._learning is None or self._learning.done():
+            self._learned_at = time.monotonic()
+            self._learning = asyncio.get_running_loop().create_task(self._learn(), name="satchel-redis-slots")
+            self._learning.add_done_callback(_forget_error)
+        return self._learning
+
+    def _note_suspect(self, place: Place) -> None:
+        """It failed us: the others are asked first who has its slots now."""
+        self._suspects[place] = time.monotonic()
+        self._learned_at = 0.0
 
     async def _learn(self) -> None:
         refused: BaseException | None = None
@@ -114,7 +126,7 @@ class Servers:
                         await line.ask([("CLUSTER", "SLOTS")], heard)
             except (SatchelError, *DRIVER_ERRORS) as error:
                 refused = error
-                self._suspects[place] = time.monotonic()
+                self._note_suspect(place)
                 continue
             if isinstance(heard[0], Exception):
                 refused = heard[0]
@@ -140,6 +152,8 @@ class Servers:
     async def run(self, commands: Sequence[Command], *, writes: bool = False) -> list[Reply]:
         """Their replies; an error of the server is a reply. Of a write that got no reply, or that too few replicas have, it is LOST;
         a read is tried again. Raises StoreBusy and StoreUnavailable if none of them was done."""
+        if writes and self.is_cluster and time.monotonic() - self._learned_at > FRESH_FOR:
+            _ = self._start_to_learn()  # a replica that came meanwhile is to be waited for too
         replies: list[Reply] = [None] * len(commands)
         left = list(range(len(commands)))
         trying_since: float | None = None
@@ -227,11 +241,12 @@ class Servers:
         try:
             async with pool.use() as line:
                 is_sent = True
-                await self._ask(line, words, commands, heard, replicas)
+                if not await self._ask(line, words, commands, heard, replicas):
+                    self._note_suspect(place)
         except SatchelError as error:
             return [_Nothing(error, may_pass=False)] * len(commands)
         except DRIVER_ERRORS as error:
-            self._suspects[place] = time.monotonic()
+            self._note_suspect(place)
             await pool.forget_idle()
             if not is_sent:
                 why = meaning_of(error)
@@ -252,8 +267,8 @@ class Servers:
         commands: Sequence[Command],
         heard: list[Reply],
         replicas: int,
-    ) -> None:
-        """WAIT stands in the same pipeline on the same connection: it waits for what this connection wrote."""
+    ) -> bool:
+        """False: too few replicas have it. WAIT stands in the same pipeline on the same connection: it waits for what this connection wrote."""
         wait = [("WAIT", replicas, max(1, int(self._address.replica_wait * 1000)))] if replicas else []
         await line.ask([*words, *wait], heard)
         waited = heard.pop() if replicas else 0
@@ -272,8 +287,10 @@ class Servers:
             waited = min(waited, anew.pop()) if replicas else 0
             for index, reply in zip(missing, anew[len(scripts) :], strict=True):
                 heard[index] = reply
-        if replicas and (isinstance(waited, Exception) or waited < replicas):
-            heard[:] = [reply if _did_nothing(reply) else LOST for reply in heard]
+        if not replicas or (not isinstance(waited, Exception) and waited >= replicas):
+            return True
+        heard[:] = [reply if _did_nothing(reply) else LOST for reply in heard]
+        return False
 
     async def _ask_there(self, place: Place, command: Command, *, writes: bool) -> Reply:
         """The slot is on its way to another server."""
@@ -298,6 +315,12 @@ def _given_up(replies: list[Reply | _Nothing]) -> list[Reply]:
     if len(undone) == len(replies):
         raise undone[0].why
     return [reply.why if isinstance(reply, _Nothing) else reply for reply in replies]
+
+
+def _forget_error(learning: asyncio.Task[None]) -> None:
+    """Whoever waited for it has heard it."""
+    if not learning.cancelled():
+        learning.exception()
 
 
 def _did_nothing(reply: Reply) -> bool:

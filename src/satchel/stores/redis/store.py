@@ -51,6 +51,7 @@ T = TypeVar("T")
 
 TRIES = 5  # to answer without a commit about a session that changes meanwhile
 HOLD_PAUSE = 0.005  # seconds between two tries to have a session held, at most
+READY_PAUSE = 0.1  # seconds between two looks into all buckets of a cluster that found nothing to do
 LOOK = 2.0  # seconds after which whoever waits looks for himself
 
 _STRICT = Capabilities(
@@ -84,6 +85,7 @@ class _Open:
         self.hints = hints
         self.recent = recent
         self.contention = Contention()
+        self.nothing_ready: dict[str | None, float] = {}  # for which agent, and until when that is believed
         self.tasks: set[asyncio.Task[Any]] = set()
 
 
@@ -381,7 +383,18 @@ class RedisStore(Store):
     async def due(
         self, queue: Literal["ready", "sweep"], *, agent: str | None = None, after: SessionRef | None = None, limit: int
     ) -> list[SessionRef]:
-        return await _meant(self._lister().due(queue, agent=agent, after=after, limit=limit))
+        """In a cluster each bucket is asked by itself: whoever found nothing to do is believed for READY_PAUSE, unless this
+        store makes something ready."""
+        if queue == "sweep" or after is not None or not self._address.is_cluster:
+            return await _meant(self._lister().due(queue, agent=agent, after=after, limit=limit))
+        quiet = self._live().nothing_ready
+        if time.monotonic() < quiet.get(agent, 0.0):
+            return []
+        quiet.pop(agent, None)
+        found = await _meant(self._lister().due(queue, agent=agent, after=None, limit=limit))
+        if not found and limit > 0 and len(quiet) < 1_000:
+            quiet[agent] = time.monotonic() + READY_PAUSE
+        return found
 
     async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
         hints = self._live().hints
@@ -445,6 +458,8 @@ def _records(loaded: Loaded) -> dict[SessionRef, Any]:
 def _settle(opened: _Open, changes: Sequence[Change], written: Written) -> list[Outcome]:
     """Remember it, and tell those who wait."""
     outcomes = written.outcomes
+    if opened.nothing_ready and any(change.record.ready_agent is not None for change in changes):
+        opened.nothing_ready.clear()
     opened.recent.note(changes, outcomes, written.now)
     opened.hints.committed(
         [change.record for change, outcome in zip(changes, outcomes, strict=True) if outcome is Outcome.APPLIED]
