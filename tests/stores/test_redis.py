@@ -589,9 +589,7 @@ async def test_a_server_that_may_lose_what_it_acknowledged_is_refused_with_the_l
     await sound.close()
 
 
-async def test_an_account_that_may_not_read_the_settings_is_refused_unless_it_says_relaxed(
-    url: str, bare: Any
-) -> None:
+async def test_an_account_that_may_not_read_the_settings_is_refused_unless_it_says_relaxed(url: str, bare: Any) -> None:
     await bare.execute_command("ACL", "SETUSER", "shop", "on", ">pass", "~satchel:*", "&satchel:*", "+@all", "-config")
     try:
         as_shop = url.replace("redis://", "redis://shop:pass@")

@@ -59,16 +59,16 @@ def _packed(*words: str) -> bytes:
 
 
 class RedisServer:
-    """``settings`` are those of `redis.conf`; without others it is durable. Use it as a context manager, or ``start`` and
-    ``stop``."""
+    """``settings`` are those of `redis.conf`; without others it is durable. ``port`` 0: a free one. Use it as a context manager,
+    or ``start`` and ``stop``."""
 
-    def __init__(self, *, settings: Mapping[str, str] | None = None, host: str = "127.0.0.1") -> None:
+    def __init__(self, *, settings: Mapping[str, str] | None = None, host: str = "127.0.0.1", port: int = 0) -> None:
         self.settings = {**_SETTINGS, **DURABLE, **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
         self.host = host
-        self.port = 0
+        self.port = port
 
     def __enter__(self) -> RedisServer:
         self.start()
@@ -89,11 +89,11 @@ class RedisServer:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def start(self, port: int | None = None) -> None:
+    def start(self) -> None:
         """Raises ServerMissing, RuntimeError (with the server's own words)."""
         program()
         self._folder = new_folder("satchel-redis-", account("redis"))
-        self.port = port or free_port()
+        self.port = self.port or free_port()
         try:
             self.start_again()
         except BaseException:

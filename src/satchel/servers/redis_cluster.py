@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
+from typing import Self
 
 from satchel.servers.program import free_port
 from satchel.servers.redis import START_PATIENCE, RedisServer
@@ -36,7 +37,7 @@ class RedisCluster:
         }
         self.servers: list[RedisServer] = []
 
-    def __enter__(self) -> RedisCluster:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
