@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from benchmarks import postgres
+from benchmarks import postgres, redis
 from benchmarks.appends import appends, file_size
 from benchmarks.cycles import cycles
 from benchmarks.figures import Figure
@@ -21,7 +21,7 @@ from benchmarks.streams import delays
 from benchmarks.workers import pickup
 
 Group = Callable[[], Awaitable[list[Figure]]]
-STORES = ("sqlite", "postgres")
+STORES = ("sqlite", "postgres", "redis")
 
 
 def groups(*, quick: bool) -> dict[str, Group]:
@@ -120,11 +120,14 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="GROUP", help="some groups, those of --stores")
     options = parser.parse_args()
     databases = postgres.Databases()
+    redis_databases = redis.Databases()
     known: dict[str, Group] = {}
     if "sqlite" in options.stores:
         known |= groups(quick=options.quick)
     if "postgres" in options.stores:
         known |= postgres.groups(databases, quick=options.quick)
+    if "redis" in options.stores:
+        known |= redis.groups(redis_databases, quick=options.quick)
     unknown = [name for name in options.only or () if name not in known]
     if unknown:
         parser.error(f"no group {', '.join(unknown)}; there are {', '.join(known)}")
@@ -133,6 +136,7 @@ def main() -> int:
         figures = asyncio.run(measure(chosen))
     finally:
         databases.stop()
+        redis_databases.stop()
     if options.json:
         print(msgspec.json.encode({"results": figures}).decode())
     else:
