@@ -44,12 +44,17 @@ def test_the_real_conversations_are_there() -> None:
     assert sum(len(lines_of(path)) for path in FILES[1:]) > 500
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.full)])
 async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
     clock = SettableClock()
     store: Store = MemoryStore(clock=clock)
     if request.param == "sqlite":
         store = SqliteStore(tmp_path / "real.db", clock=clock)
+    if request.param == "redis":
+        from satchel.stores.redis import RedisStore
+        from tests.servers.redis import emptied_database
+
+        store = RedisStore(emptied_database("real", once_for=tmp_path), clock=clock)
     made = Stage(store, clock)
     async with made.opened:
         yield made

@@ -83,7 +83,8 @@ class Directory:
             bucket = self._keys.names(change.ref).bucket
             if change.base is not None:
                 before = basis.records.get(change.ref)
-                if (before is not None and before.user_id == user_id) or (tenant_id, user_id, bucket) in self._known:
+                has_entry = (tenant_id, user_id, bucket) in self._known if before is None else before.user_id == user_id
+                if has_entry:
                     continue
             for key in (self._keys.buckets_of(tenant_id, None), self._keys.buckets_of(tenant_id, user_id)):
                 found[b"%d %b" % (bucket, key)] = Command(slot_of(key), ("SADD", key, bucket))
