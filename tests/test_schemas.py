@@ -22,15 +22,13 @@ async def test_without_the_library_a_schema_is_refused_and_the_extra_is_named(mo
         run = await runs.add_run(sid, start=True)
         attempt = Attempt(run.run_id, run.attempt)
         with monkeypatch.context() as without:
-            for name in [name for name in sys.modules if name.split(".")[0] in ("jsonschema", "referencing")]:
-                without.delitem(sys.modules, name)
-            without.setitem(sys.modules, "jsonschema", None)
+            without.setitem(sys.modules, "jsonschema_rs", None)
             with pytest.raises(ExtraMissing, match=r"pip install 'satchel\[questions\]'") as met:
                 await runs.ask_question(sid, attempt, "size", "?", schema={"type": "integer"})
             assert (met.value.extra, met.value.code) == ("questions", "extra_missing")
         await runs.ask_question(sid, attempt, "size", "?", schema={"type": "integer"})
         with monkeypatch.context() as without:
-            without.setitem(sys.modules, "jsonschema", None)
+            without.setitem(sys.modules, "jsonschema_rs", None)
             with pytest.raises(ExtraMissing):
                 await runs.answer_run(sid, run.run_id, 5)
         assert (await runs.answer_run(sid, run.run_id, 5)).status == "READY"
@@ -71,6 +69,25 @@ def test_a_schema_decides(schema: dict[str, Any], fits: Any, does_not: Any) -> N
         assert refusal(schema, fits, field="answer") is None
     if does_not is not ...:
         assert isinstance(refusal(schema, does_not, field="answer"), InvalidInput)
+
+
+def test_no_pattern_keeps_the_process_busy() -> None:
+    """Exponential for a regular expression that goes back; linear here, so that this test ends at all."""
+    schema = {"type": "string", "pattern": "^(a+)+$", "maxLength": 100_000}
+    check_schema(schema, field="schema")
+    assert refusal(schema, "a" * 50_000, field="answer") is None
+    assert isinstance(refusal(schema, "a" * 50_000 + "!", field="answer"), InvalidInput)
+    for backwards in ("(?=a)b", "(?<!a)b", r"(a)\1"):
+        with pytest.raises(InvalidInput, match="without look-around and back references"):
+            check_schema({"properties": {"name": {"pattern": backwards}}}, field="schema")
+
+
+def test_a_refusal_says_what_is_wanted_and_not_what_was_given() -> None:
+    wrong = refusal({"properties": {"size": {"type": "integer"}}}, {"size": "secret-17"}, field="answer")
+    assert isinstance(wrong, InvalidInput)
+    assert wrong.pointer == "/size"
+    assert "integer" in str(wrong)
+    assert "secret" not in str(wrong)
 
 
 def test_a_refusal_is_short_whatever_the_answer_is() -> None:

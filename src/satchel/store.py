@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -71,13 +71,16 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     idempotency: tuple[IdempotencyRecord, ...] = ()
 
 
-class Landing(asyncio.Future[list[Outcome]]):
+T = TypeVar("T")
+
+
+class Landing(asyncio.Future[T]):
     """What ``transact`` may answer with: ``heard`` is called in the very turn of the event loop that brings the outcomes. A
     future's callbacks come a turn later, and a lone write waits for every turn."""
 
-    heard: Callable[[asyncio.Future[list[Outcome]]], None] | None = None
+    heard: Callable[[asyncio.Future[T]], None] | None = None
 
-    def set_result(self, result: list[Outcome], /) -> None:
+    def set_result(self, result: T, /) -> None:
         super().set_result(result)
         if self.heard is not None:
             self.heard(self)

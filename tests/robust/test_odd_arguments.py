@@ -263,7 +263,7 @@ def test_every_method_has_an_entry() -> None:
     assert {name for _, name in METHODS} == set(PLAIN)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", pytest.param("sqlite", marks=pytest.mark.full)])
 async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
     clock = SettableClock()
     store: Store = MemoryStore(clock=clock)

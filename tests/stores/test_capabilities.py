@@ -10,16 +10,20 @@ import pytest
 from satchel.opening import store_at
 from satchel.store import Capabilities
 
-STORES = {"memory": "memory:", "sqlite": "sqlite:///a.db", "postgres": "postgresql://localhost/a"}
+STORES = {
+    "memory": "memory:",
+    "sqlite": "sqlite:///a.db",
+    "postgres": "postgresql://localhost/a",
+    "redis": "redis://localhost",
+}
 TABLE = Path(__file__).parents[2] / "docs" / "stores.md"
 _SAID = {True: "yes", False: "no"}
 
 
 def rows() -> list[list[str]]:
     lines = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
-    return [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in lines[: lines.index("|---|---|---|---|") + 7]
-    ]
+    first = next(place for place, line in enumerate(lines) if line.startswith("|---"))
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[: first + 7]]
 
 
 @pytest.mark.parametrize("name", STORES)

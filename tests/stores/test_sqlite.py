@@ -741,6 +741,24 @@ async def test_a_read_that_has_begun_is_nobody_elses(path: Path) -> None:
     await store.close()
 
 
+async def test_a_read_that_fails_harms_none_that_goes_with_it(store: SqliteStore, path: Path) -> None:
+    await store.commit([creation(ADA), creation(BOB)])
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE sessions SET record = '{' WHERE session_id = ?", (BOB.session_id,))
+    for _ in range(50):
+        unbindable = SessionRef("acme", "\ud800")
+        asked = [store.snapshot(ref) for ref in (ADA, unbindable, ADA, BOB, ADA)]
+        found = await asyncio.gather(*asked, store.events(ADA, limit=10), return_exceptions=True)
+        assert [type(one).__name__ for one in found] == [
+            "Snapshot",
+            "InvalidInput",
+            "Snapshot",
+            "StoreCorrupt",
+            "Snapshot",
+            "EventPage",
+        ]
+
+
 async def test_close_wakes_whoever_waits(path: Path) -> None:
     store = SqliteStore(path)
     await store.open()

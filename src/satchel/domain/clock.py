@@ -23,16 +23,13 @@ def from_datetime(moment: datetime) -> int:
 
 def rfc3339(at: int) -> str:
     """`2026-01-31T08:30:00.000001Z`: always six decimals, so that text sorts as time does."""
-    day, rest = divmod(at, DAY)
-    seconds, micros = divmod(rest, SECOND)
-    minutes, second = divmod(seconds, 60)
-    hour, minute = divmod(minutes, 60)
-    return f"{_date(day)}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z"
+    second, micros = divmod(at, SECOND)
+    return f"{_second(second)}.{micros:06}Z"
 
 
-@lru_cache(64)
-def _date(day: int) -> str:
-    return (_EPOCH + timedelta(days=day)).strftime("%Y-%m-%d")
+@lru_cache(256)  # a page of messages was mostly said in few
+def _second(second: int) -> str:
+    return (_EPOCH + timedelta(seconds=second)).isoformat()[:19]
 
 
 def parse_rfc3339(text: str) -> int:

@@ -93,18 +93,20 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return own[:-1] + b"," + members + b"}" if members.strip() else own
 
     def _own_json(self) -> bytes:
-        return _encode(
-            {
-                "message_id": self.message_id,
-                "seq": self.seq,
-                "version": self.version,
-                "run_id": self.run_id,
-                "status": self.status,
-                "format": self.format,
-                "created_at": rfc3339(self.at),
-                "metadata": _EMPTY if self.metadata_json is None else msgspec.Raw(self.metadata_json.strip()),
-            }
+        run_id = b"null" if self.run_id is None else _encode(self.run_id)
+        form = _CHAT if self.format == CHAT_FORMAT else _encode(self.format)
+        metadata = b"{}" if self.metadata_json is None else self.metadata_json.strip()
+        facts = (
+            self.seq,
+            self.seq,
+            self.version,
+            run_id,
+            self.status.encode(),
+            form,
+            rfc3339(self.at).encode(),
+            metadata,
         )
+        return _OWN % facts  # fifty of these are most of a page's time
 
     @classmethod
     def from_json(cls, text: bytes, *, replayed: bool = False) -> Message:
@@ -169,7 +171,8 @@ class _Own(msgspec.Struct, kw_only=True):
 
 _encode = msgspec.json.Encoder().encode
 _decode_own = msgspec.json.Decoder(_Own).decode
-_EMPTY: dict[str, Any] = {}
+_CHAT = _encode(CHAT_FORMAT)
+_OWN = b'{"message_id":"msg_%d","seq":%d,"version":%d,"run_id":%b,"status":"%b","format":%b,"created_at":"%b","metadata":%b}'
 _MESSAGE_ID = re.compile(r"msg_[1-9][0-9]{0,18}")
 
 

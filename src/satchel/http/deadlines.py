@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
-class Deadline:
-    """Of one task. ``has_passed``: its task was cancelled for it, which is to be told as an error of its own."""
+class _Deadline:
+    """Of one task. ``has_passed``: its task was cancelled for it, which is told as a TimeoutError."""
 
-    __slots__ = ("at", "has_passed", "task")
+    __slots__ = ("_all", "at", "has_passed", "task")
 
-    def __init__(self, at: float, task: asyncio.Task[object]) -> None:
+    def __init__(self, all_of_them: Deadlines, at: float, task: asyncio.Task[object]) -> None:
+        self._all = all_of_them
         self.at = at
         self.task = task
         self.has_passed = False
+
+    def __enter__(self) -> None:
+        self._all.keep(self)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._all.forget(self)
+        if isinstance(error, asyncio.CancelledError) and self.has_passed and self.task.uncancel() == 0:
+            raise TimeoutError from None
 
 
 class Deadlines:
@@ -23,31 +30,28 @@ class Deadlines:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._kept: set[Deadline] = set()
+        self._kept: set[_Deadline] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    @contextmanager
-    def within(self) -> Iterator[None]:
-        """Raises TimeoutError."""
-        loop = asyncio.get_running_loop()
+    def within(self) -> _Deadline:
+        """A block. Raises TimeoutError."""
         task = asyncio.current_task()
         assert task is not None  # a coroutine runs in one
-        deadline = Deadline(loop.time() + self._seconds, task)
+        return _Deadline(self, asyncio.get_running_loop().time() + self._seconds, task)
+
+    def keep(self, deadline: _Deadline) -> None:
         self._kept.add(deadline)
         if self._timer is None:
+            loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._seconds / 10, self._look, loop)
-        try:
-            yield
-        except asyncio.CancelledError:
-            if deadline.has_passed and task.uncancel() == 0:
-                raise TimeoutError from None
-            raise
-        finally:
-            self._kept.discard(deadline)
+
+    def forget(self, deadline: _Deadline) -> None:
+        self._kept.discard(deadline)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         for deadline in [one for one in self._kept if one.at <= now and not one.has_passed]:
             deadline.has_passed = True
             deadline.task.cancel()
+        # It goes on while there are requests at all, rather than being set anew by each.
         self._timer = loop.call_later(self._seconds / 10, self._look, loop) if self._kept else None

@@ -69,7 +69,8 @@ class AccessLines:
             "level": "info",
             "logger": ACCESS.name,
             "message": "request",
-        } | facts_of(visit, method, status, seconds)
+            **facts_of(visit, method, status, seconds),
+        }
         if not self._lines:
             asyncio.get_running_loop().call_later(FLUSH, self.flush)
         self._lines.append(_encode(line))

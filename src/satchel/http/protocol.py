@@ -24,6 +24,7 @@ class PatientProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._head = 0
+        self._head_is_open = True
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -37,8 +38,7 @@ class PatientProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head = 0
-        if self._deadline is None:
-            self._expect_head()
+        self._head_is_open = True
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url))
@@ -57,6 +57,8 @@ class PatientProtocol(HttpToolsProtocol):
         if self._deadline is not None and self._head + len(data) > 4 * self.header_bytes:
             self._head = self.header_bytes
         super().data_received(data)
+        if self._head_is_open and self._deadline is None:  # most heads come whole, and need no deadline
+            self._expect_head()
 
     def send_400_response(self, msg: str) -> None:
         """What is no request, as a problem like all others."""
@@ -81,6 +83,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._deadline = self.loop.call_later(self.header_seconds, self._give_up)
 
     def _head_is_there(self) -> None:
+        self._head_is_open = False
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

@@ -34,8 +34,9 @@ from satchel.store import (
 )
 from satchel.stores.sqlite import erasing, reading
 from satchel.stores.sqlite.clock import machine_clock
-from satchel.stores.sqlite.connection import UNBINDABLE, connect, roll_back, translated, unbindable
+from satchel.stores.sqlite.connection import connect, translated
 from satchel.stores.sqlite.crew import Crew
+from satchel.stores.sqlite.gathering import Reads, Work
 from satchel.stores.sqlite.loading import load
 from satchel.stores.sqlite.settings import read_setting, write_setting
 from satchel.stores.sqlite.watch import Watch
@@ -70,6 +71,7 @@ class _Open:
         self.watch = Watch(partial(connect, path, read_only=True))
         self.writer = Crew("satchel-sqlite-write", 1, lambda: Writer(path, clock, self.watch.committed))
         self.readers = Crew("satchel-sqlite-read", READERS, reader)
+        self.reads = Reads(self.readers, clock)
         self.not_begun: dict[Hashable, _Shared] = {}
 
     async def close(self) -> None:
@@ -126,20 +128,10 @@ class SqliteStore(Store):
             raise StoreMisused("the store was opened before this process was forked; open one here")
         return self._opened
 
-    async def _read(self, work: Callable[[sqlite3.Connection, Clock], T]) -> T:
-        return await self._live().readers.run(lambda connection: self._in_snapshot(connection, work))
+    async def _read(self, work: Work[T], *, rows: int = 1) -> T:
+        return await self._live().reads.ask(work, rows=rows)
 
-    def _in_snapshot(self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection, Clock], T]) -> T:
-        with translated():
-            connection.execute("BEGIN")
-            try:
-                return work(connection, self._clock())
-            except UNBINDABLE as error:
-                raise unbindable(error) from error
-            finally:
-                roll_back(connection)
-
-    async def _read_together(self, key: tuple[Hashable, ...], work: Callable[[sqlite3.Connection, Clock], T]) -> T:
+    async def _read_together(self, key: tuple[Hashable, ...], work: Work[T], *, rows: int = 1) -> T:
         """Equal reads, those of one ``key``, are one while it has not begun: each is of a snapshot taken after it was asked
         for. So many followers of one session cost one read when something comes."""
         opened = self._live()
@@ -152,11 +144,7 @@ class SqliteStore(Store):
                 if opened.not_begun.get(asked) is shared:
                     del opened.not_begun[asked]
 
-            def begin(connection: sqlite3.Connection) -> T:
-                begun()
-                return self._in_snapshot(connection, work)
-
-            shared.future = opened.readers.submit(begin)
+            shared.future = opened.reads.ask(work, rows=rows, begun=begun)
             shared.future.add_done_callback(begun)  # also when no connection could be made
         answer: T = await asyncio.shield(shared.future)
         return answer
@@ -186,7 +174,8 @@ class SqliteStore(Store):
         tool_calls: int = 0,
         runs: int = 0,
     ) -> Snapshot:
-        return await self._read(
+        return await self._read_together(
+            ("snapshot", ref, working_memory, metadata, messages, tool_calls, runs),
             partial(
                 reading.snapshot,
                 ref=ref,
@@ -195,7 +184,8 @@ class SqliteStore(Store):
                 messages=messages,
                 tool_calls=tool_calls,
                 runs=runs,
-            )
+            ),
+            rows=3 + messages + tool_calls + runs,
         )
 
     async def events(
@@ -223,6 +213,7 @@ class SqliteStore(Store):
                 with_retracted=with_retracted,
                 limit=limit,
             ),
+            rows=limit,
         )
 
     async def tool_calls(
@@ -252,7 +243,8 @@ class SqliteStore(Store):
                 before=before,
                 newest_first=newest_first,
                 limit=limit,
-            )
+            ),
+            rows=limit,
         )
 
     async def runs(
@@ -278,14 +270,15 @@ class SqliteStore(Store):
                 before_number=before_number,
                 newest_first=newest_first,
                 limit=limit,
-            )
+            ),
+            rows=limit,
         )
 
     async def partial(
         self, ref: SessionRef, run_id: str, *, attempt: int, message: int, offset: int = 0, limit: int
     ) -> PartialPage:
         key = StreamKey(run_id, attempt, message)
-        return await self._read(partial(reading.partial, ref=ref, key=key, offset=offset, limit=limit))
+        return await self._read(partial(reading.partial, ref=ref, key=key, offset=offset, limit=limit), rows=limit)
 
     # Across sessions
 
@@ -310,13 +303,14 @@ class SqliteStore(Store):
                 updated_before=updated_before,
                 after=after,
                 limit=limit,
-            )
+            ),
+            rows=limit,
         )
 
     async def due(
         self, queue: Literal["ready", "sweep"], *, agent: str | None = None, after: SessionRef | None = None, limit: int
     ) -> list[SessionRef]:
-        return await self._read(partial(reading.due, queue=queue, agent=agent, after=after, limit=limit))
+        return await self._read(partial(reading.due, queue=queue, agent=agent, after=after, limit=limit), rows=limit)
 
     async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
         watch = self._live().watch
