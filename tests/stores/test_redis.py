@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from redis.asyncio import Redis
 from redis.crc import key_slot
 from redis.exceptions import AuthenticationError, OutOfMemoryError, ReadOnlyError, ResponseError
@@ -30,6 +38,7 @@ from satchel.errors import (
     StoreUnavailable,
 )
 from satchel.servers import RedisServer
+from satchel.servers.program import free_port
 from satchel.store import Change, Outcome
 from satchel.stores.redis import RedisStore, reading, schema
 from satchel.stores.redis.connection import meaning_of
@@ -507,6 +516,88 @@ async def test_a_writer_far_from_the_server_gets_its_turn_beside_one_that_is_nea
             await asyncio.gather(*rivals)
         session = await SessionManager(near, ADA).get_session(session_id)
         assert session.version == session.message_count > 10
+
+
+# -- replicas, TLS
+
+
+async def test_a_write_that_its_replica_does_not_have_is_no_success_and_lands_once() -> None:
+    """Nor is the answer that only repeats it."""
+    at_once = {"repl-diskless-sync-delay": "0"}
+    with (
+        RedisServer(settings=at_once) as master,
+        RedisServer(settings={"replicaof": f"127.0.0.1 {master.port}"}) as replica,
+    ):
+        while b"connected" not in replica.ask("ROLE").split(b"\r\n"):  # noqa: ASYNC110  # another process
+            await asyncio.sleep(0.02)
+        async with satchel.open(master.url()) as store:
+            assert [finding.what for finding in await store.store.check()] == ["replicas=0"]
+        url = master.url() + "?replicas=1&replica_wait=0.2&connect_timeout=1"
+        async with satchel.open(url) as store, satchel.open(url) as other:
+            assert list(await store.store.check()) == []
+            manager = SessionManager(store, ADA)
+            session_id = (await manager.create_session()).session_id
+            os.kill(replica.pid, signal.SIGSTOP)
+            for who in (manager, SessionManager(other, ADA)):  # the second finds the write of the first
+                with pytest.raises(satchel.OutcomeUnknown if who is manager else StoreUnavailable):
+                    await who.append_message(session_id, said("once"), idempotency_key="k")
+            os.kill(replica.pid, signal.SIGCONT)
+            again = await manager.append_message(session_id, said("once"), idempotency_key="k")
+            assert (again.seq, again.replayed) == (1, True)
+            assert (await manager.append_message(session_id, said("more"))).seq == 2
+
+
+@pytest.fixture
+def readable() -> Iterator[Path]:
+    """A folder that the server's account may read; those of pytest are for its own user's eyes only."""
+    with tempfile.TemporaryDirectory(prefix="satchel-tls-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+async def test_over_tls_everything_is_as_without(readable: Path) -> None:
+    write_certificate(readable)
+    files = {name: str(readable / name) for name in ("cert.pem", "key.pem")}
+    port = free_port()
+    tls = {
+        "tls-port": str(port),
+        "tls-cert-file": files["cert.pem"],
+        "tls-key-file": files["key.pem"],
+        "tls-ca-cert-file": files["cert.pem"],
+        "tls-auth-clients": "no",
+    }
+    with RedisServer(settings=tls) as secured:
+        assert secured.port != port
+        url = f"rediss://localhost:{port}?ssl_ca_certs={files['cert.pem']}&connect_timeout=1"
+        async with satchel.open(url) as store:
+            manager = SessionManager(store, ADA)
+            session_id = (await manager.create_session()).session_id
+            assert (await manager.append_message(session_id, said("x"))).seq == 1
+        with pytest.raises(StoreUnavailable):  # nobody whom it does not know vouches for the server
+            await satchel.open(f"rediss://localhost:{port}?connect_timeout=1").open()
+
+
+def write_certificate(folder: Path) -> None:
+    """Of `localhost`, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
 
 
 # -- hints

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from redis.exceptions import ResponseError
 
-from satchel.errors import SatchelError, StoreNotDurable
+from satchel.errors import SatchelError, StoreNotDurable, StoreUnavailable
 from satchel.store import Finding
 from satchel.stores.redis.address import Address, Place
 from satchel.stores.redis.connection import DRIVER_ERRORS, Line, Reply, meaning_of
 from satchel.stores.redis.servers import Servers
 
 OLDEST = (7, 0)  # the oldest server that is tested and still maintained: scripts with flags, sharded channels
+LOOK_PATIENCE = 5.0  # seconds that a server may take to say how it is
 SKEW = 1.0  # seconds that the clocks of a cluster's masters may differ
 
 # What must be so for what was acknowledged to survive, and why.
@@ -26,9 +27,15 @@ _LINES: Sequence[tuple[str, str, str]] = (
 
 
 async def require_durability(servers: Servers, address: Address) -> None:
-    """Raises StoreNotDurable, naming the line that mends it, unless the address says `durability=relaxed`."""
-    for place in servers.masters():
-        info, settings = await _look(servers, place)
+    """Raises StoreNotDurable, naming the line that mends it, unless the address says `durability=relaxed`. A replica may be a
+    master tomorrow; one that is down is looked at by nobody."""
+    for place in [*servers.masters(), *servers.replicas()]:
+        try:
+            info, settings = await _look(servers, place)
+        except StoreUnavailable:
+            if place in servers.masters():
+                raise
+            continue
         version = _version(info)
         if version < OLDEST:
             raise StoreNotDurable(
@@ -55,31 +62,40 @@ async def check(servers: Servers, address: Address) -> list[Finding]:
                 why="the store's address allows to lose what was acknowledged",
             )
         )
-    for place in servers.masters():
-        info, settings = await _look(servers, place)
+    masters = servers.masters()
+    for place in [*masters, *servers.replicas()]:
+        try:
+            info, settings = await _look(servers, place)
+        except StoreUnavailable as error:
+            if place in masters:
+                raise
+            found.append(Finding(is_fatal=False, what=f"replica {place[0]}:{place[1]}", why=error.reason))
+            continue
         times.append(float(info["server_time"]))
-        if settings is None:
-            found.append(
-                Finding(is_fatal=False, what="CONFIG GET", why="the account may not read the server's settings")
-            )
-        else:
-            found += [
-                Finding(is_fatal=True, what=f"{name} {settings.get(name)}", why=f"{why}; it should be: {name} {wanted}")
-                for name, wanted, why in _LINES
-                if settings.get(name) != wanted
-            ]
-        if info.get("aof_last_write_status", "ok") != "ok":
-            found.append(
-                Finding(is_fatal=True, what="aof_last_write_status", why="the server cannot write to its disk")
-            )
+        found += _of_server(info, settings)
         replicas = int(info.get("connected_slaves", "0"))
         if replicas > 0 and servers.needed_replicas(place) == 0:
             why = f"{replicas} replicas are there and nobody waits for them: a failover loses writes (?replicas={replicas})"
             found.append(Finding(is_fatal=False, what="replicas=0", why=why))
     if times and max(times) - min(times) > SKEW:
-        why = f"the clocks of the masters differ by {max(times) - min(times):.1f} s; leases and expiries count on them"
+        why = f"the servers' clocks differ by {max(times) - min(times):.1f} s; leases and expiries count on them"
         found.append(Finding(is_fatal=False, what="TIME", why=why))
     return list({(one.what, one.why): one for one in found}.values())
+
+
+def _of_server(info: Mapping[str, str], settings: Mapping[str, str] | None) -> list[Finding]:
+    found: list[Finding] = []
+    if settings is None:
+        found.append(Finding(is_fatal=False, what="CONFIG GET", why="the account may not read the server's settings"))
+    else:
+        found += [
+            Finding(is_fatal=True, what=f"{name} {settings.get(name)}", why=f"{why}; it should be: {name} {wanted}")
+            for name, wanted, why in _LINES
+            if settings.get(name) != wanted
+        ]
+    if info.get("aof_last_write_status", "ok") != "ok":
+        found.append(Finding(is_fatal=True, what="aof_last_write_status", why="the server cannot write to its disk"))
+    return found
 
 
 async def _look(servers: Servers, place: Place) -> tuple[dict[str, str], Mapping[str, str] | None]:
@@ -87,7 +103,7 @@ async def _look(servers: Servers, place: Place) -> tuple[dict[str, str], Mapping
     heard: list[Reply] = []
     names = [name for name, _, _ in _LINES]
     try:
-        async with asyncio.timeout(30), servers.pool(place).use() as line:
+        async with asyncio.timeout(LOOK_PATIENCE), servers.pool(place).use() as line:
             await _ask(line, names, heard)
     except DRIVER_ERRORS as error:
         raise meaning_of(error) from error

@@ -51,7 +51,7 @@ class Servers:
         self._address = address
         self._pools: dict[Place, Pool] = {}
         self._owners: list[Place] = [address.places[0]] * SLOTS  # of a single server all are its own
-        self._replicas: dict[Place, int] = {}
+        self._replicas: dict[Place, list[Place]] = {}
         self._suspects: dict[Place, float] = {}  # who failed us, and when: asked last about the others
         self._learning: asyncio.Task[None] | None = None
         self._learned_at = 0.0
@@ -67,6 +67,10 @@ class Servers:
     def masters(self) -> list[Place]:
         return list(dict.fromkeys(self._owners))
 
+    def replicas(self) -> list[Place]:
+        """Those that a cluster's masters have."""
+        return list(dict.fromkeys(place for places in self._replicas.values() for place in places))
+
     def owner(self, slot: int) -> Place:
         return self._owners[slot]
 
@@ -79,7 +83,7 @@ class Servers:
         """How many must have a write of this master before it is acknowledged."""
         if self._address.replicas is not None:
             return self._address.replicas
-        return self._replicas.get(place, 0)
+        return len(self._replicas.get(place, ()))
 
     async def open(self) -> None:
         """Raises SatchelErrors."""
@@ -142,10 +146,10 @@ class Servers:
     def _read_slots(self, ranges: Sequence[Reply], asked: Place) -> None:
         """Replicas that the cluster holds for dead are not among them."""
         self._replicas = {}
-        for first, last, master, *replicas in ranges:
-            place = (master[0].decode() or asked[0], int(master[1]))
+        for first, last, *nodes in ranges:
+            place, *replicas = [((node[0] or b"").decode() or asked[0], int(node[1])) for node in nodes]
             self._owners[first : last + 1] = [place] * (last - first + 1)
-            self._replicas[place] = max(len(replicas), self._replicas.get(place, 0))
+            self._replicas[place] = replicas
 
     # Commands
 
