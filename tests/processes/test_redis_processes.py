@@ -7,6 +7,7 @@ import collections
 import itertools
 import signal
 import time
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -176,6 +177,46 @@ async def test_nothing_acknowledged_is_lost_when_a_master_is_cut_off_from_its_pe
         with Redis(host=new.host, port=new.port) as client:
             kept = {int(key.rpartition(b":")[2]) for key in client.scan_iter("naive:*", count=10_000)}
     assert set(told) - kept, "no plain write was lost: the cut was none"
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+async def test_nothing_is_lost_while_slots_move_from_one_server_to_another() -> None:
+    """MOVED, ASK and TRYAGAIN, while sessions in these slots are written to."""
+    with RedisCluster() as cluster:
+        async with satchel.open(cluster.url()) as store:
+            manager = SessionManager(store, ADA)
+            session_ids = [(await manager.create_session()).session_id for _ in range(12)]
+            load = Load(manager, session_ids)
+            await load.more(300)
+            for session_id in session_ids[:6]:
+                slot = KEYS.slots[KEYS.names(SessionRef("acme", session_id)).bucket]
+                await asyncio.to_thread(move_slot, cluster, slot)
+                await load.more(50)
+            await load.stop()
+            await load.check()
+
+
+def move_slot(cluster: RedisCluster, slot: int) -> None:
+    """Key by key, as redis-cli does it."""
+    masters = cluster.masters()
+    source = next(one for one in masters if owns(one, slot))
+    target = next(one for one in masters if one is not source)
+    ids = {one.port: one.ask("CLUSTER", "MYID").split(b"\r\n")[1].decode() for one in (source, target)}
+    say(target, "SETSLOT", str(slot), "IMPORTING", ids[source.port])
+    say(source, "SETSLOT", str(slot), "MIGRATING", ids[target.port])
+    with Redis(host=source.host, port=source.port) as client:
+        sender: Any = client  # its types say both what it gives and what it would give decoded
+        while keys := sender.cluster("GETKEYSINSLOT", slot, 3):
+            sender.migrate(target.host, target.port, keys, 0, 5_000)
+            time.sleep(0.02)
+    for one in (target, source, *masters):
+        say(one, "SETSLOT", str(slot), "NODE", ids[target.port])
+
+
+def say(server: RedisServer, *words: str) -> None:
+    answer = server.ask("CLUSTER", *words)
+    assert answer == b"+OK\r\n", answer
 
 
 def plain_writes(alone: RedisServer, bucket: int) -> list[int]:
