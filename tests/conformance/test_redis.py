@@ -15,9 +15,22 @@ from satchel.domain.state import Clock
 from satchel.store import Store
 from satchel.stores.redis import RedisStore
 from satchel.testing.clock import SettableClock
+from satchel.testing.expiry import ExpirySuite
+from satchel.testing.follow import FollowSuite
+from satchel.testing.isolation import IsolationSuite
+from satchel.testing.leases import LeaseSuite
+from satchel.testing.lifecycle import LifecycleSuite
+from satchel.testing.memory import MemorySuite
+from satchel.testing.messages import LabelSuite, LimitSuite
+from satchel.testing.races import RaceSuite
 from satchel.testing.stage import Stage
+from satchel.testing.steps import StepSuite
+from satchel.testing.store_reading import StoreReadingSuite
+from satchel.testing.store_writing import StoreWritingSuite
+from satchel.testing.streams import StreamLimitSuite, StreamSuite
 from satchel.testing.suite import StoreSuite
-from satchel.testing.suites import bound_to
+from satchel.testing.suites import SUITES, bound_to
+from satchel.testing.versions import VersionSuite
 from tests.servers.redis import emptied_database
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -71,4 +84,29 @@ class RedisStores(StoreSuite):
         await made.opened.committer.close()
 
 
-globals().update(bound_to(RedisStores))
+# What a store can do wrong by itself belongs to every run; the rest is decided above it, and to be run on Redis now and then.
+EVERY_RUN = {
+    ExpirySuite,
+    FollowSuite,
+    IsolationSuite,
+    LabelSuite,
+    LeaseSuite,
+    LifecycleSuite,
+    LimitSuite,
+    MemorySuite,
+    RaceSuite,
+    StepSuite,
+    StoreReadingSuite,
+    StoreWritingSuite,
+    StreamLimitSuite,
+    StreamSuite,
+    VersionSuite,
+}
+
+globals().update(bound_to(RedisStores, EVERY_RUN))
+globals().update(
+    {
+        name: pytest.mark.full(suite)
+        for name, suite in bound_to(RedisStores, [one for one in SUITES if one not in EVERY_RUN]).items()
+    }
+)

@@ -44,6 +44,7 @@ async def until_written(manager: SessionManager, session_ids: list[str], count: 
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.full
 async def test_four_processes_over_shared_sessions_lose_nothing(url: str) -> None:
     """Each batch holds many sessions, drawn in any order."""
     ledger = Ledger()
@@ -63,6 +64,7 @@ async def test_four_processes_over_shared_sessions_lose_nothing(url: str) -> Non
     assert set(stored.values()) == {1}
 
 
+@pytest.mark.full
 async def test_two_processes_never_both_win_on_one_version(url: str) -> None:
     async with satchel.open(url) as store:
         manager = SessionManager(store, ADA)

@@ -19,7 +19,7 @@ class RedisMachine(Machine):
 
 
 def test_the_redis_store_agrees_with_the_model() -> None:
-    run_state_machine_as_test(RedisMachine, settings=settings_for(30, 30))
+    run_state_machine_as_test(RedisMachine, settings=settings_for(30, 10))
 
 
 @pytest.mark.full

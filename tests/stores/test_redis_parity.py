@@ -14,7 +14,7 @@ from tests.servers.redis import emptied_database
 from tests.stores.parity import assert_parity
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full)])
 async def test_a_server_says_what_memory_says(tmp_path: Path, seed: int) -> None:
     async def make(clock: Callable[[], Clock]) -> Store:
         store = RedisStore(emptied_database("parity", once_for=tmp_path), clock=clock)
