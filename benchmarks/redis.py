@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,8 +11,8 @@ from contextlib import asynccontextmanager
 
 import satchel
 from benchmarks import bare_redis
-from benchmarks.appends import ADA, write_from
-from benchmarks.figures import Figure, compared, in_turn
+from benchmarks.appends import ADA, BODY_BYTES, message, write_from
+from benchmarks.figures import Figure, bounded, compared, in_turn
 from benchmarks.reads import long_sessions
 from satchel import SessionManager
 from satchel.servers import RedisServer
@@ -33,6 +34,13 @@ class Databases:
             self._server.start()
         self._server.ask("FLUSHALL", "SYNC")
         return self._server.url()
+
+    def used(self) -> int:
+        """Bytes of memory."""
+        assert self._server is not None
+        found = re.search(rb"used_memory:(\d+)", self._server.ask("INFO", "memory"))
+        assert found is not None
+        return int(found[1])
 
     def stop(self) -> None:
         if self._server is not None:
@@ -92,6 +100,19 @@ async def hot(databases: Databases, *, each: int, rounds: int) -> Figure:
     return compared("redis.append.50x1", "µs/append", *figures, reach=3.0)
 
 
+async def memory(databases: Databases) -> Figure:
+    """What 1,000 messages of 500 bytes take of the server's memory, a key on each, beside the bytes of their JSON."""
+    async with satchel.open(databases.emptied()) as store:
+        manager = SessionManager(store, ADA)
+        session_id = (await manager.create_session()).session_id
+        before = databases.used()
+        calls = (manager.append_message(session_id, message(n), idempotency_key=str(n)) for n in range(1_000))
+        await asyncio.gather(*calls)
+        return bounded(
+            "redis.bytes", "memory ÷ message bytes", (databases.used() - before) / (1_000 * BODY_BYTES), bound=1.8
+        )
+
+
 @asynccontextmanager
 async def opened(databases: Databases) -> AsyncIterator[satchel.OpenStore]:
     async with satchel.open(databases.emptied()) as store:
@@ -108,9 +129,12 @@ def groups(databases: Databases, *, quick: bool) -> dict[str, Group]:
     async def on_one() -> list[Figure]:
         return [await hot(databases, each=each, rounds=min(rounds, 5))]
 
+    async def size() -> list[Figure]:
+        return [await memory(databases)]
+
     async def long() -> list[Figure]:
         return await long_sessions(
             lambda: opened(databases), prefix="redis.", rounds=rounds, calls=30 if quick else 60, reach_of_page=0.7
         )
 
-    return {"redis.append.64x64": many, "redis.append.50x1": on_one, "redis.long": long}
+    return {"redis.append.64x64": many, "redis.append.50x1": on_one, "redis.bytes": size, "redis.long": long}

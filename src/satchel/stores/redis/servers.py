@@ -223,9 +223,10 @@ class Servers:
             return _Nothing(StoreUnavailable("the cluster sends us from one server to another"), is_elsewhere=True)
         if remedy == "ask there" and isinstance(reply, AskError):
             there = (reply.host or place[0], reply.port)
-            return await self._settled(
-                command, there, await self._ask_there(there, command, writes=writes), writes=writes
-            )
+            asked = await self._ask_there(there, command, writes=writes)
+            if isinstance(asked, AskError):
+                return _Nothing(meaning_of(asked))  # they do not agree yet
+            return await self._settled(command, there, asked, writes=writes)
         if remedy == "look again":
             return _Nothing(meaning_of(reply))
         return reply
