@@ -214,6 +214,88 @@ MUTANTS = (
         ),
         tests=("tests/engines/test_chat_approvals.py",),
     ),
+    Mutant(
+        name="a copy takes any log for its own beginning",
+        edits=(
+            Edit(
+                path="src/satchel/transfer/copying.py",
+                old="if ours.events != theirs.events or not ours.events:",
+                new="if not ours.events:",
+            ),
+        ),
+        tests=("tests/conformance/test_memory.py",),
+    ),
+    Mutant(
+        name="a copy takes the place of any tombstone",
+        edits=(
+            Edit(
+                path="src/satchel/domain/decisions/imports.py",
+                old='return record.status == "DELETED" and not (record.lifecycle and record.lifecycle[-1].to == "DELETED")',
+                new='return record.status == "DELETED"',
+            ),
+        ),
+        tests=("tests/conformance/test_memory.py",),
+    ),
+    Mutant(
+        name="tombstones stay behind",
+        edits=(
+            Edit(
+                path="src/satchel/transfer/copying.py",
+                old="return await _copy_tombstone(source, target, ref)",
+                new='return Copied(ref=ref, result="unfinished")',
+            ),
+        ),
+        tests=("tests/conformance/test_memory.py",),
+    ),
+    Mutant(
+        name="a copy is proved without its rows",
+        edits=(
+            Edit(
+                path="src/satchel/transfer/portrait.py",
+                old="async for row in _rows(store, record, frame):",
+                new="async for row in _rows(store, record, Frame(frame.last, -1, frame.is_whole)):",
+            ),
+        ),
+        tests=("tests/cli/test_cli_copy.py",),
+    ),
+    Mutant(
+        name="many are deleted though they changed since they were listed",
+        edits=(Edit(path="src/satchel/cli/choosing.py", old="version = listed.version", new="version = None"),),
+        tests=("tests/cli/test_cli_delete.py",),
+    ),
+    Mutant(
+        name="a variable begins a deletion of many",
+        edits=(
+            Edit(
+                path="src/satchel/cli/deleting.py",
+                old="if not any(flags.variable(name) not in os.environ for name in given):",
+                new="if not given:",
+            ),
+        ),
+        tests=("tests/cli/test_cli_delete.py",),
+    ),
+    Mutant(
+        name="a step of the schema is taken by everybody who started",
+        edits=(
+            Edit(
+                path="src/satchel/stores/sqlite/schema.py",
+                old="if schema_of(connection) == found:  # else another process was first",
+                new="if found >= 0:",
+            ),
+        ),
+        tests=("tests/cli/test_cli_migrate.py",),
+    ),
+    Mutant(
+        name="the doctor asks a connection that only reads",
+        edits=(
+            Edit(
+                path="src/satchel/stores/sqlite/store.py",
+                old="writer.run(lambda writer: checking.check(writer.connection, self._path))",
+                new="readers.run(lambda connection: checking.check(connection, self._path))",
+            ),
+        ),
+        tests=("tests/cli/test_cli_doctor.py",),
+    ),
 )
 
 

@@ -39,11 +39,42 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something about a database that breaks a promise (``is_fatal``: one that was given for good), or may."""
+    """How a database is set up, in one thing. ``is_fatal``: it breaks a promise that was given for good; ``is_ok``: it is as
+    it should be; neither: it may break one."""
 
-    is_fatal: bool
+    is_fatal: bool = False
+    is_ok: bool = False
     what: str  # the setting, as its manual calls it, with its value
-    why: str
+    why: str = ""  # what it weakens; of what is as it should be: what it keeps
+    mend: str = ""  # the line that mends it, to be pasted
+
+    @property
+    def level(self) -> Literal["ok", "warning", "error"]:
+        if self.is_fatal:
+            return "error"
+        return "ok" if self.is_ok else "warning"
+
+
+class SchemaStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A numbered migration. ``about``: what it changes, and whether older programs can run on it."""
+
+    number: int
+    name: str
+    about: str
+    sql: str  # for a shell of this database: the whole step, in a transaction where the database has such
+    applied_at: int | None = None  # microseconds; None: not yet
+
+
+class Schema(msgspec.Struct, frozen=True, kw_only=True):
+    """``found``: the version that the database has, 0 for a new one; ``known``: the newest that this program knows."""
+
+    found: int
+    known: int
+    steps: tuple[SchemaStep, ...]
+
+    @property
+    def pending(self) -> tuple[SchemaStep, ...]:
+        return tuple(step for step in self.steps if step.number > self.found)
 
 
 class Outcome(Enum):
@@ -174,8 +205,12 @@ class Store(Protocol):
         ...
 
     async def check(self) -> Sequence[Finding]:
-        """What an operator should know before trusting this database; empty when all is as promised."""
+        """What an operator should know before trusting this database: all that was looked at."""
         return ()
+
+    async def schema(self) -> Schema | None:
+        """Which schema the database has. Changes nothing, and the store need not be open. None: it keeps none."""
+        return None
 
     # Writing
 
@@ -307,6 +342,11 @@ class Store(Protocol):
     ) -> list[SessionRef]:
         """Sessions with work, in order of their refs, those after ``after``: ``ready``: a run of ``agent`` (None: of any)
         to claim. ``sweep``: ``sweep_at`` has come, or a lease is over."""
+        ...
+
+    async def refs(self, *, after: SessionRef | None = None, limit: int) -> list[SessionRef]:
+        """Every session of every tenant, those after ``after``, in order of their refs by bytes: tombstones and hidden ones
+        too. One that is there throughout comes once."""
         ...
 
     async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 import msgspec
 
@@ -125,6 +126,20 @@ async def erase(store: OpenStore, ref: SessionRef) -> None:
     await _erase_rows(store, ref)
     if await store.store.scrub(most=INLINE_SCRUB):
         await _end_erasure(store, ref)
+
+
+async def erase_all(store: OpenStore, refs: Iterable[SessionRef]) -> int:
+    """Erase the rows of these tombstones, and then the traces of all at once: a scrub takes as long for one as for a thousand.
+    How many rows there were."""
+    erased: list[SessionRef] = []
+    total = 0
+    for ref in refs:
+        total += await _erase_rows(store, ref)
+        erased.append(ref)
+    if erased and await store.store.scrub():
+        for start in range(0, len(erased), PAGE):  # together: they share a commit
+            await asyncio.gather(*(_end_erasure(store, ref) for ref in erased[start : start + PAGE]))
+    return total
 
 
 async def _erase_rows(store: OpenStore, ref: SessionRef) -> int:

@@ -9,6 +9,7 @@ import pytest
 from satchel.store import Store
 from satchel.stores.memory import MemoryStore
 from satchel.testing.clock import SettableClock
+from satchel.testing.copying import CopySuite
 from satchel.testing.follow import FollowSuite
 from satchel.testing.idempotency import IdempotencySuite
 from satchel.testing.memory import MemorySuite
@@ -21,7 +22,7 @@ from tests.client.suites import ServedStores
 
 # Run with every commit; the others are marked full.
 QUICK = (MessageSuite, VersionSuite, MemorySuite, IdempotencySuite, FollowSuite)
-NOT_OF_A_CLIENT = (StoreWritingSuite, StoreReadingSuite)  # they are about a store's own methods
+NOT_OF_A_CLIENT = (StoreWritingSuite, StoreReadingSuite, CopySuite)  # they are about a store's own methods
 
 
 class ServedMemory(ServedStores):

@@ -453,8 +453,14 @@ async def test_behind_a_pooler_everything_works_and_nothing_outlives_its_transac
 async def test_check_refuses_a_server_that_may_lose_everything_and_warns_of_less() -> None:
     with PostgresServer(settings={"fsync": "off", "synchronous_commit": "off"}) as weak:
         async with satchel.open(weak.url()) as store:
-            found = {finding.what: finding.is_fatal for finding in await store.store.check()}
-    assert found == {"fsync=off": True, "synchronous_commit=off": False}
+            found = {one.what: one for one in await store.store.check() if not one.is_ok}
+    assert {what: one.level for what, one in found.items()} == {
+        "fsync=off": "error",
+        "synchronous_commit=off": "warning",
+    }
+    assert all(one.mend.startswith("ALTER SYSTEM SET ") for one in found.values())
     with PostgresServer() as sound:
         async with satchel.open(sound.url()) as store:
-            assert list(await store.store.check()) == []
+            sound_findings = await store.store.check()
+    assert {one.level for one in sound_findings} == {"ok"}
+    assert {one.what.partition("=")[0] for one in sound_findings} >= {"fsync", "clock difference", "server_version_num"}

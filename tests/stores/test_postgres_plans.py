@@ -56,6 +56,7 @@ _LISTS = (
     "ready_for_agent",
     "ready",
     "swept",
+    "refs",
 )
 
 # The index by which each statement finds its rows, in the order of the plan; conditions where they matter.
@@ -90,6 +91,7 @@ _EXPECTED = {
     "ready_for_agent": ("sessions_ready", "(ready_agent = $3) AND (ROW(tenant_id, session_id) > ROW($1, $2))"),
     "ready": ("sessions_ready",),
     "swept": ("sessions_swept", "sessions_leased", "(lease_clock = $5) AND (lease_until <="),
+    "refs": ("sessions_pkey", "(ROW(tenant_id, session_id) > ROW($1, $2))"),
     "load": ("sessions_pkey", "idempotency_records_pkey"),
     "load_all": (
         "runs_pkey",

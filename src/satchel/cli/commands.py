@@ -7,7 +7,22 @@ from collections.abc import Callable
 
 from cyclopts import App
 
-from satchel.cli import exporting, flags, importing, keys, lifecycle, serving, tailing, viewing, working
+from satchel.cli import (
+    copying,
+    deleting,
+    doctoring,
+    exporting,
+    flags,
+    importing,
+    keys,
+    lifecycle,
+    migrating,
+    serving,
+    sweeping,
+    tailing,
+    viewing,
+    working,
+)
 from satchel.cli.chat.command import chat
 from satchel.cli.exit_codes import explained
 
@@ -64,6 +79,8 @@ def make_app() -> App:
     app.command(sessions)
     keyring = App(name="keys", help="Make, list and revoke the keys of a server.", help_epilogue="")
     app.command(keyring)
+    migrate = App(name="migrate", help="Bring a store's schema up to date, or see what that takes.", help_epilogue="")
+    app.command(migrate)
     _add(app, "demo", play_demo)
     _add(
         app,
@@ -97,6 +114,24 @@ def make_app() -> App:
         usage="satchel worker --store URL --agent AGENT [OPTIONS]",
     )
     _add(
+        app,
+        "sweep",
+        sweeping.sweep_store,
+        "satchel sweep --store sqlite:///agent.db",
+        "satchel sweep --store postgresql://… --every 5s --json",
+    )
+    _add(
+        app,
+        "copy",
+        copying.copy_store,
+        "satchel copy --from sqlite:///agent.db --to postgresql://ada@db/satchel",
+        "satchel copy --from sqlite:///agent.db --to sqlite:///acme.db --tenant acme",
+    )
+    _add(app, "doctor", doctoring.examine_store, "satchel doctor --store sqlite:///agent.db")
+    _add(migrate, "status", migrating.show_schema)
+    _add(migrate, "up", migrating.bring_up)
+    _add(migrate, "sql", migrating.print_sql, "satchel migrate sql --store postgresql://… | psql …")
+    _add(
         sessions,
         "list",
         viewing.list_sessions,
@@ -106,7 +141,15 @@ def make_app() -> App:
     _add(sessions, "show", viewing.show_session)
     _add(sessions, "close", lifecycle.close_session)
     _add(sessions, "restore", lifecycle.restore_session)
-    _add(sessions, "delete", lifecycle.delete_session)
+    _add(
+        sessions,
+        "delete",
+        deleting.delete_sessions,
+        "satchel sessions delete sess_…",
+        "satchel sessions delete --user ada --status closed --older-than 30d --dry-run",
+        "satchel sessions delete --before 2026-01-01 --yes",
+        usage="satchel sessions delete --store URL --tenant T [OPTIONS] [SESSION_ID]",
+    )
     _add(
         sessions,
         "import",

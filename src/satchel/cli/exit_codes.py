@@ -6,11 +6,15 @@ from enum import IntEnum
 
 from satchel.cli.failures import (
     ConfirmationNeeded,
+    CopyDiffers,
+    CopyIncomplete,
     FileUnusable,
     FlagRefused,
     LineRefused,
     NotConfirmed,
+    NotDeleted,
     NothingToContinue,
+    NotLookedAfter,
     StoreMissing,
     StoreNotShared,
 )
@@ -45,10 +49,10 @@ class ExitCode(IntEnum):
 
 MEANINGS: dict[ExitCode, str] = {
     ExitCode.OK: "done",
-    ExitCode.UNEXPECTED: "unexpected: a fault of Satchel or of this machine",
+    ExitCode.UNEXPECTED: "a check failed (doctor, demo); or a fault of Satchel or of this machine",
     ExitCode.USAGE: "the command line or its input is wrong",
     ExitCode.NOT_FOUND: "no such session or run, or it is somebody else's",
-    ExitCode.REFUSED: "refused: closed, expired, deleted, another version, not confirmed",
+    ExitCode.REFUSED: "refused: closed, expired, deleted, other version or content, unconfirmed",
     ExitCode.STORE: "the store is missing, away, busy or damaged; outcome unknown",
     ExitCode.NOT_ANSWERED: "the agent's run failed, was cancelled, or waits for an answer",
     ExitCode.INTERRUPTED: "ended by Ctrl-C (a tail that it ends is done: 0)",
@@ -73,8 +77,8 @@ _BY_SITUATION: tuple[tuple[ExitCode, tuple[type[Exception], ...]], ...] = (
         ),
     ),
     (ExitCode.NOT_FOUND, (NotFound, NothingToContinue)),
-    (ExitCode.REFUSED, (Conflict, NotAllowed, NotConfirmed, ToolCallFailed)),
-    (ExitCode.STORE, (StoreError, StoreMissing, ServiceRefused)),
+    (ExitCode.REFUSED, (Conflict, NotAllowed, NotConfirmed, CopyDiffers, ToolCallFailed)),
+    (ExitCode.STORE, (StoreError, StoreMissing, ServiceRefused, NotDeleted, NotLookedAfter, CopyIncomplete)),
     (ExitCode.NOT_ANSWERED, (RunFailed,)),
 )
 

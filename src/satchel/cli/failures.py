@@ -79,5 +79,42 @@ class NothingToContinue(Failure):
         super().__init__("there is no session to continue; leave --continue out to begin one")
 
 
+class NotDeleted(Failure):
+    code = "not_deleted"
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        super().__init__(f"{count} of the sessions could not be deleted")
+
+
+class CopyDiffers(Failure):
+    """What stands at the destination is not what would be copied there. Nothing was written over."""
+
+    code = "copy_differs"
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        super().__init__(
+            f"{count} of the sessions stand at the destination as something else, and were left; they are named above"
+        )
+
+
+class CopyIncomplete(Failure):
+    """A copy that is not whole, or could not be proved to be."""
+
+    code = "copy_incomplete"
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence)
+
+
+class NotLookedAfter(Failure):
+    code = "not_looked_after"
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        super().__init__(f"{count} of the sessions that were due could not be looked after; stderr names them")
+
+
 def code_of(error: SatchelError) -> str:
     return error.cause.code if isinstance(error, LineRefused) else error.code

@@ -124,6 +124,10 @@ class Whose:
     user: Annotated[str, flag("--user", about="The user who will own them.", group=WHERE, metavar="U")]
 
 
+MaybeSessionId = Annotated[
+    str | None,
+    Parameter(name="SESSION_ID", help="The session, sess_…; left out: all that the flags choose.", show_default=False),
+]
 SessionId = Annotated[str, Parameter(name="SESSION_ID", help="The session, sess_…")]
 SessionIds = Annotated[
     tuple[str, ...],
@@ -175,6 +179,16 @@ Limit = Annotated[int, flag("--limit", about="Sessions of one page, at most 1000
 Cursor = Annotated[str | None, flag("--cursor", about="Go on where a page ended: its `next`.", metavar="CURSOR")]
 AllPages = Annotated[bool, flag("--all", about="All pages, one after the other.")]
 Messages = Annotated[int, flag("--messages", about="How many of the newest messages.", metavar="N", show_default=True)]
+Before = Annotated[
+    datetime | None,
+    flag("--before", about="Only those that last changed before this time.", converter=as_moment, metavar="WHEN"),
+]
+OlderThan = Annotated[
+    str | None,
+    flag("--older-than", about="Only those that have not changed for this long: 12h, 30d.", metavar="TIME"),
+]
+EverySession = Annotated[bool, flag("--all", about="All sessions that the other flags leave.")]
+DryRun = Annotated[bool, flag("--dry-run", about="Show what would be done, and do nothing.")]
 Yes = Annotated[bool, flag("--yes", "-y", about="Do not ask. Needed where there is no terminal.")]
 Files = Annotated[
     tuple[str, ...],
@@ -326,3 +340,34 @@ ExpiresIn = Annotated[
     str | None, flag("--expires-in", about="The key is refused after this time: 12h, 90d.", metavar="TIME")
 ]
 KeyId = Annotated[str, Parameter(name="KEY_ID", help="The key, as `keys list` shows it.")]
+
+# -- an operator
+
+OperatorsStore = Annotated[
+    str, flag("--store", about="The store, for example sqlite:///agent.db.", group=WHERE, metavar="URL")
+]
+NewStore = Annotated[
+    str,
+    flag("--store", about="The store, for example sqlite:///agent.db; made if missing.", group=WHERE, metavar="URL"),
+]
+Once = Annotated[bool, flag("--once", about="One pass, and end (the default).")]
+Every = Annotated[
+    str | None, flag("--every", about="A pass every so often, until SIGTERM or Ctrl-C: 5s, 1m.", metavar="TIME")
+]
+AllSteps = Annotated[bool, flag("--all", about="Also the steps that the database has.")]
+CopyFrom = Annotated[
+    str,
+    flag(
+        "--from",
+        about="The store to copy from: nothing is changed in it but what is overdue.",
+        group=WHERE,
+        metavar="URL",
+    ),
+]
+CopyTo = Annotated[str, flag("--to", about="The store to copy to; made if missing.", group=WHERE, metavar="URL")]
+CopiedTenant = Annotated[
+    str | None, flag("--tenant", about="Only this organisation's sessions.", group=WHERE, metavar="T")
+]
+WithSettings = Annotated[
+    bool, flag("--settings", about="Also what stands beside the sessions: API keys (their hashes).")
+]

@@ -1,15 +1,12 @@
-"""``sessions close``, ``restore`` and ``delete``."""
+"""``sessions close`` and ``restore``."""
 
 from __future__ import annotations
 
 import sys
 from typing import Literal
 
-from satchel import Session, SessionDeleted, SessionManager
-from satchel.cli import documents, flags, output, sentences
-from satchel.cli.failures import ConfirmationNeeded, NotConfirmed
-from satchel.cli.progress import waiting
-from satchel.cli.stdin import InterruptibleStdin
+from satchel import Session
+from satchel.cli import documents, flags, output
 from satchel.cli.store import opened, run_async
 
 
@@ -57,63 +54,10 @@ async def _move(
     async with opened(where) as (sessions, _):
         move = sessions.close_session if verb == "close" else sessions.restore_session
         session = await move(session_id, reason=reason, expected_version=expected_version)
-    _print_status(session, json=json)
+    print_status(session, json=json)
 
 
-def delete_session(
-    session_id: flags.SessionId,
-    /,
-    *,
-    where: flags.Where,
-    yes: flags.Yes = False,
-    reason: flags.Reason = "",
-    expected_version: flags.ExpectedVersion = None,
-    json: flags.Json = False,
-) -> None:
-    """Delete a session and erase what it holds. There is no way back, and its id is never used again.
-
-    Asks first on a terminal. Prints the new status; deleting twice is fine.
-    """
-    run_async(_delete(where, session_id, reason, expected_version, yes=yes, json=json))
-
-
-async def _delete(
-    where: flags.Where, session_id: str, reason: str, expected_version: int | None, *, yes: bool, json: bool
-) -> None:
-    if not yes and not _can_ask():
-        raise ConfirmationNeeded
-    async with opened(where) as (sessions, _):
-        if not yes:
-            await _confirm(sessions, session_id)
-        with waiting(f"erasing {session_id}"):
-            session = await sessions.delete_session(session_id, reason=reason, expected_version=expected_version)
-    _print_status(session, json=json)
-
-
-def _can_ask() -> bool:
-    return output.is_terminal(sys.stdin) and output.is_terminal(sys.stderr)
-
-
-async def _confirm(sessions: SessionManager, session_id: str) -> None:
-    """Raises NotConfirmed unless the answer is yes. A session that is deleted already needs no question."""
-    try:
-        session = await sessions.get_session(session_id, include=())
-    except SessionDeleted:
-        return
-    output.say(f"{session.session_id}  {session.title or session.external_id or '(no title)'}")
-    output.say(
-        f"of {session.user_id}, {session.status}, {sentences.count(session.message_count, 'message')},"
-        f" {sentences.count(session.run_count, 'run')}"
-    )
-    sys.stderr.write("Delete it for ever? [y/N] ")
-    sys.stderr.flush()
-    with InterruptibleStdin() as stdin:
-        answer = stdin.readline()
-    if answer.strip().lower() not in (b"y", b"yes"):
-        raise NotConfirmed(session_id)
-
-
-def _print_status(session: Session, *, json: bool) -> None:
+def print_status(session: Session, *, json: bool) -> None:
     if json:
         output.write_json(documents.brief(session))
     else:

@@ -39,7 +39,7 @@ def serve_agents(
     if store.startswith("memory:"):
         raise StoreNotShared
     agents = load_agents(agent)
-    _log_to_stderr()
+    log_to_stderr()
     run_async(_serve(store, agents, concurrency=concurrency, lease=lease, grace=grace))
     leave_stuck_threads()
 
@@ -89,7 +89,7 @@ class _Visible(logging.Formatter):
         return lines_kept(super().format(record))
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_Visible("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

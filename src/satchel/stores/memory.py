@@ -408,6 +408,11 @@ class MemoryStore(Store):
         ]
         return sorted(found, key=_ref_key)[:limit]
 
+    async def refs(self, *, after: SessionRef | None = None, limit: int) -> list[SessionRef]:
+        self._check_open()
+        found = [ref for ref in self._sessions if after is None or _ref_key(ref) > _ref_key(after)]
+        return sorted(found, key=_ref_key)[: max(0, limit)]
+
     async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
         self._check_open()
         kept = self._sessions.get(ref)

@@ -237,6 +237,19 @@ class StoreReadingSuite(StoreSuite):
         assert await store.due("ready", after=in_order[-1], limit=2) == []
         assert await store.due("sweep", limit=100) == []
 
+    async def test_all_sessions_of_all_tenants_are_paged_by_key_whatever_their_state(self, store: Store) -> None:
+        states: tuple[dict[str, Any], ...] = ({}, {"status": "DELETED"}, {"hidden": True})
+        named = [SessionRef(tenant, name) for tenant in ("t2", "t1", "T", "公司") for name in ("b", "a", "B", "a ")]
+        for index, ref in enumerate(named):
+            await put(store, ref, record=record(ref, **states[index % 3]))
+        in_order = sorted(named, key=lambda ref: (ref.tenant_id.encode(), ref.session_id.encode()))
+        assert await store.refs(limit=100) == in_order
+        assert await store.refs(limit=5) == in_order[:5]
+        assert await store.refs(after=in_order[4], limit=6) == in_order[5:11]
+        assert await store.refs(after=SessionRef("t1", "aa"), limit=1) == [SessionRef("t1", "b")]
+        assert await store.refs(after=in_order[-1], limit=3) == []
+        assert await store.refs(limit=0) == []
+
     async def test_the_sweep_queue_is_exact_at_its_instants(self, store: Store, clock: SettableClock) -> None:
         swept = SessionRef("acme", "swept")
         leased = SessionRef("acme", "leased")

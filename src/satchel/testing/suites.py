@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from satchel.testing.children import ChildSuite
 from satchel.testing.context import ContextSuite
+from satchel.testing.copying import CopySuite
 from satchel.testing.expiry import ExpirySuite
 from satchel.testing.follow import FollowSuite
 from satchel.testing.idempotency import IdempotencySuite
@@ -55,6 +56,7 @@ SUITES: tuple[type[StoreSuite], ...] = (
     StreamSuite,
     StreamLimitSuite,
     TransferSuite,
+    CopySuite,
     ContextSuite,
     TokenSuite,
     IsolationSuite,

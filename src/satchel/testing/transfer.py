@@ -101,32 +101,33 @@ def innermost(store: Store) -> Store:
     return store
 
 
-class TransferSuite(StoreSuite):
-    async def busy_session(self, stage: Stage) -> str:
-        """A session with something of everything."""
-        sid = await stage.session(title="first title", metadata={"k": [1.50, "修"]}, external_id="chat-1")
-        agent, runs = stage.sessions(ADAS_AGENT), stage.runs()
-        await stage.sessions(AGENT).append_message(sid, said("be brief", "system"))
-        await agent.append_message(sid, b'{ "role": "user", "content": "NUL \\u0000 \xf0\x9f\x98\x80", "n": 1.50 }')
-        await agent.append_message(sid, b"[1.50]", format="adk.event", metadata={"by": "adk"})
-        stage.clock.pass_time(1)
-        _, attempt = await stage.started_run(sid, goal="g", input="go", agent="coding", metadata={"m": 1})
-        await agent.append_message(sid, asking("c1", "c2"), attempt=attempt)
-        call = await agent.start_tool_call(sid, "t", {"a": 1.0}, tool_call_id="c1", attempt=attempt)
-        await agent.finish_tool_call(sid, call.seq, result={"rows": 1}, attempt=attempt)
-        await agent.append_tool_history(sid, {"tool": "t", "tool_call_id": "c2", "error": "x"}, attempt=attempt)
-        await agent.append_tool_history(sid, {"tool": "t", "arguments": {"a": 1}, "result": None}, attempt=attempt)
-        await agent.update_working_memory(sid, {"set": {"goal": "g", "notes": {"n": 1}}}, attempt=attempt)
-        await runs.add_step(sid, attempt, "gpt", input_tokens=3)
-        stage.clock.step_wall(-50)
-        await runs.complete_run(sid, attempt)
-        await agent.retract_message(sid, 2)
-        await agent.update_session(sid, title="second title", metadata={"l": 2})
-        await agent.close_session(sid, reason="lunch")
-        await agent.restore_session(sid)
-        await agent.append_message(sid, said("half", "assistant"), status="interrupted")
-        return sid
+async def busy_session(stage: Stage) -> str:
+    """A session with something of everything."""
+    sid = await stage.session(title="first title", metadata={"k": [1.50, "修"]}, external_id="chat-1")
+    agent, runs = stage.sessions(ADAS_AGENT), stage.runs()
+    await stage.sessions(AGENT).append_message(sid, said("be brief", "system"))
+    await agent.append_message(sid, b'{ "role": "user", "content": "NUL \\u0000 \xf0\x9f\x98\x80", "n": 1.50 }')
+    await agent.append_message(sid, b"[1.50]", format="adk.event", metadata={"by": "adk"})
+    stage.clock.pass_time(1)
+    _, attempt = await stage.started_run(sid, goal="g", input="go", agent="coding", metadata={"m": 1})
+    await agent.append_message(sid, asking("c1", "c2"), attempt=attempt)
+    call = await agent.start_tool_call(sid, "t", {"a": 1.0}, tool_call_id="c1", attempt=attempt)
+    await agent.finish_tool_call(sid, call.seq, result={"rows": 1}, attempt=attempt)
+    await agent.append_tool_history(sid, {"tool": "t", "tool_call_id": "c2", "error": "x"}, attempt=attempt)
+    await agent.append_tool_history(sid, {"tool": "t", "arguments": {"a": 1}, "result": None}, attempt=attempt)
+    await agent.update_working_memory(sid, {"set": {"goal": "g", "notes": {"n": 1}}}, attempt=attempt)
+    await runs.add_step(sid, attempt, "gpt", input_tokens=3)
+    stage.clock.step_wall(-50)
+    await runs.complete_run(sid, attempt)
+    await agent.retract_message(sid, 2)
+    await agent.update_session(sid, title="second title", metadata={"l": 2})
+    await agent.close_session(sid, reason="lunch")
+    await agent.restore_session(sid)
+    await agent.append_message(sid, said("half", "assistant"), status="interrupted")
+    return sid
 
+
+class TransferSuite(StoreSuite):
     # -- export and import
 
     @pytest.mark.parametrize("largest", ["deep", "many"])
@@ -162,7 +163,7 @@ class TransferSuite(StoreSuite):
             await imported(stage, ELSEWHERE, [planted])
 
     async def test_export_and_import_are_an_exact_round_trip(self, stage: Stage) -> None:
-        sid = await self.busy_session(stage)
+        sid = await busy_session(stage)
         line = await exported(stage, ADA, sid)
         stage.clock.pass_time(500)
         (report,) = await imported(stage, ELSEWHERE, [line])
@@ -323,7 +324,7 @@ class TransferSuite(StoreSuite):
             await imported(stage, ADA, [conversation("c", said("obey", "system"))])
         with pytest.raises(NotAllowed):
             await imported(stage, ADAS_AGENT, [conversation("c", said("obey", "developer"))])
-        sid = await self.busy_session(stage)
+        sid = await busy_session(stage)
         with pytest.raises(NotAllowed):
             await imported(stage, BOB, [await exported(stage, ADA, sid)])
         assert len(await stage.sessions(BOB).list_sessions()) == 0
@@ -397,7 +398,7 @@ class TransferSuite(StoreSuite):
     # -- fork
 
     async def test_a_fork_begins_as_a_copy_and_goes_its_own_way(self, stage: Stage) -> None:
-        sid = await self.busy_session(stage)
+        sid = await busy_session(stage)
         before = await stage.log(sid)
         fork = await stage.sessions().fork_session(sid)
         assert await stage.log(fork.session_id) == before

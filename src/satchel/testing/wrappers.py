@@ -26,6 +26,7 @@ from satchel.store import (
     Outcome,
     PartialPage,
     RunPage,
+    Schema,
     SessionPage,
     Setting,
     Snapshot,
@@ -51,6 +52,9 @@ class StoreWrapper(Store):
 
     async def check(self) -> Sequence[Finding]:
         return await self.inner.check()
+
+    async def schema(self) -> Schema | None:
+        return await self.inner.schema()
 
     async def load(self, wanted: Mapping[SessionRef, Want]) -> Loaded:
         return await self.inner.load(wanted)
@@ -175,6 +179,9 @@ class StoreWrapper(Store):
         self, queue: Literal["ready", "sweep"], *, agent: str | None = None, after: SessionRef | None = None, limit: int
     ) -> list[SessionRef]:
         return await self.inner.due(queue, agent=agent, after=after, limit=limit)
+
+    async def refs(self, *, after: SessionRef | None = None, limit: int) -> list[SessionRef]:
+        return await self.inner.refs(after=after, limit=limit)
 
     async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
         await self.inner.wait(ref, after, timeout, revision=revision)

@@ -32,7 +32,8 @@ _encode = msgspec.json.Encoder().encode
 
 class Writer:
     """``written`` is what a former call left. ``first``: the key and fingerprint that the first chunk is written under, if
-    the caller has one. ``replayed``: another call had written this before."""
+    the caller has one. ``over``: the revision of a record whose place it takes. ``replayed``: another call had written this
+    before."""
 
     def __init__(
         self,
@@ -43,8 +44,10 @@ class Writer:
         written: SessionRecord | None,
         clock: Clock,
         first: Mapping[str, Any] | None = None,
+        over: int | None = None,
     ) -> None:
         self._access = access
+        self._over = over
         self._first = first
         self._metadata = metadata
         self._clock = clock
@@ -88,6 +91,7 @@ class Writer:
             ref=record.ref,
             principal=self._access.principal,
             **(self._access.key(None) if self._first is None or self._done > 0 else self._first),
+            over=self._over,
             start=self._done,
             chunk=chunk,
             bytes_written=self._bytes,

@@ -9,6 +9,7 @@ import msgspec
 from satchel.domain.decisions.decision import Decision, replay_of
 from satchel.domain.decisions.housekeeping import AbandonImport
 from satchel.domain.idempotency import Answer
+from satchel.domain.record import SessionRecord
 from satchel.domain.rights import may_see, require
 from satchel.domain.state import Clock, Effect, SessionState, Unchanged, Want
 
@@ -17,9 +18,13 @@ OVERTAKEN = "overtaken"
 
 
 class WriteChunk(Decision[str], frozen=True, kw_only=True):
-    """``effect_of`` continues a hidden session whose last seq is ``start`` (0: begins one). The answer is ``arrived``, or
-    ``overtaken`` when the session is elsewhere by now: another call of the same import wrote this chunk."""
+    """``chunk`` continues a hidden session whose last seq is ``start`` (0: begins one). The answer is ``arrived``, or
+    ``overtaken`` when the session is elsewhere by now: another call of the same import wrote this chunk.
 
+    ``over``: the revision of a record that the first chunk of a copy may take the place of.
+    """
+
+    over: int | None = None
     start: int
     chunk: Effect
     bytes_written: int
@@ -39,7 +44,7 @@ class WriteChunk(Decision[str], frozen=True, kw_only=True):
         if replay is not None:  # this very chunk: its outcome had been unknown
             return replay
         record = state.record
-        begins = record is None and self.start == 0
+        begins = self.start == 0 if record is None else record.revision == self.over
         continues = (
             record is not None
             and record.hidden
@@ -53,6 +58,40 @@ class WriteChunk(Decision[str], frozen=True, kw_only=True):
 
     def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> str:
         return answer.status or ARRIVED
+
+
+def was_abandoned(record: SessionRecord) -> bool:
+    """A tombstone that stands for no session: what an import left that was never finished. Nobody ever saw it, so the id was
+    not used."""
+    return record.status == "DELETED" and not (record.lifecycle and record.lifecycle[-1].to == "DELETED")
+
+
+PLACED = "placed"
+TAKEN = "taken"
+
+
+class PlaceTombstone(Decision[str], frozen=True, kw_only=True):
+    """A copy of a tombstone: its id is not used again here either. The answer is ``placed``, also when it is there already,
+    or ``taken`` where a session lives."""
+
+    tombstone: SessionRecord
+
+    action: ClassVar[str] = "copy sessions"
+
+    def decide(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
+        require(self.principal, "govern", self.action)
+        record = state.record
+        placed = Answer(version=self.tombstone.version, at=clock.now, status=PLACED)
+        if record is not None and record.status == "DELETED" and not was_abandoned(record):
+            return Unchanged(answer=placed)
+        if record is not None and record.status != "DELETED" and not record.hidden:
+            return Unchanged(answer=Answer(version=0, at=clock.now, status=TAKEN))
+        has_rows = record is not None and (record.hidden or record.erasing)
+        bare = msgspec.structs.replace(self.tombstone, erasing=has_rows, sweep_at=clock.now if has_rows else None)
+        return Effect(record=bare, answer=placed, working_memory=b"", metadata=b"")
+
+    def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> str:
+        return answer.status
 
 
 class GiveUpImport(AbandonImport, frozen=True, kw_only=True):

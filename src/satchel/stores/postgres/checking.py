@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 from satchel.store import Finding
+from satchel.stores.postgres.address import Address
 from satchel.stores.postgres.connection import Fetch
 
 OLDEST = 130000  # the oldest server that is tested and still maintained
+LISTENERS = 1  # connections of an open store beside its pool
+APART = 1.0  # seconds that two clocks may differ
 
 _SETTINGS = """\
 SELECT
@@ -14,32 +19,91 @@ SELECT
     current_setting('full_page_writes') = 'on',
     current_setting('synchronous_commit'),
     current_setting('synchronous_standby_names') <> '',
-    (SELECT count(*) FROM pg_stat_replication)"""
+    (SELECT count(*) FROM pg_stat_replication),
+    current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer,
+    extract(epoch FROM clock_timestamp())::float8"""
+
+_RELOAD = "SELECT pg_reload_conf();"
 
 
-async def check(fetch: Fetch) -> list[Finding]:
-    ((version, has_fsync, has_full_pages, commit, has_synchronous, standbys),) = await fetch(_SETTINGS)
-    found: list[Finding] = []
+async def check(fetch: Fetch, address: Address) -> list[Finding]:
+    asked = time.time()
+    row = (await fetch(_SETTINGS))[0]
+    answered = time.time()
+    version, has_fsync, has_full_pages, commit, has_synchronous, standbys, most, server_time = row
+    return [
+        _version(version),
+        _switch("fsync", is_on=has_fsync, why="a power cut may lose or damage everything that was acknowledged"),
+        _switch("full_page_writes", is_on=has_full_pages, why="a power cut may leave half-written pages behind"),
+        _commit(commit),
+        *_standbys(commit, standbys=standbys, has_synchronous=has_synchronous),
+        _connections(address.pool_size + LISTENERS, most),
+        _clock(server_time - (asked + answered) / 2, uncertain=(answered - asked) / 2),
+    ]
+
+
+def _version(version: int) -> Finding:
+    what = f"server_version_num={version}"
     if version < OLDEST:
-        found.append(_fatal(f"server_version_num={version}", f"the oldest server that is supported is {OLDEST}"))
-    if not has_fsync:
-        found.append(_fatal("fsync=off", "a power cut may lose or damage everything that was acknowledged"))
-    if not has_full_pages:
-        found.append(_fatal("full_page_writes=off", "a power cut may leave half-written pages behind"))
-    if commit == "off":
-        found.append(_warning("synchronous_commit=off", "a power cut loses writes that were acknowledged just before"))
-    if standbys and not has_synchronous:
-        found.append(
-            _warning("synchronous_standby_names=''", "a failover loses writes that no standby had received yet")
+        return Finding(
+            is_fatal=True,
+            what=what,
+            why=f"the oldest server that is supported is {OLDEST}",
+            mend="pg_upgrade to a version that is maintained",
         )
-    elif has_synchronous and commit == "local":
-        found.append(_warning("synchronous_commit=local", "a failover loses writes that no standby had received yet"))
-    return found
+    return Finding(is_ok=True, what=what, why="a version that is supported")
 
 
-def _fatal(what: str, why: str) -> Finding:
-    return Finding(is_fatal=True, what=what, why=why)
+def _switch(name: str, *, is_on: bool, why: str) -> Finding:
+    if is_on:
+        return Finding(is_ok=True, what=f"{name}=on", why="a power cut leaves what was acknowledged as it was")
+    return Finding(is_fatal=True, what=f"{name}=off", why=why, mend=f"ALTER SYSTEM SET {name} = on; {_RELOAD}")
 
 
-def _warning(what: str, why: str) -> Finding:
-    return Finding(is_fatal=False, what=what, why=why)
+def _commit(commit: str) -> Finding:
+    what = f"synchronous_commit={commit}"
+    if commit != "off":
+        return Finding(is_ok=True, what=what, why="what is acknowledged is on the server's disk")
+    return Finding(
+        what=what,
+        why="a power cut loses writes that were acknowledged just before",
+        mend=f"ALTER SYSTEM SET synchronous_commit = on; {_RELOAD}",
+    )
+
+
+def _standbys(commit: str, *, standbys: int, has_synchronous: bool) -> list[Finding]:
+    lost = "a failover loses writes that no standby had received yet"
+    if standbys and not has_synchronous:
+        mend = f"ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)'; {_RELOAD}"
+        return [Finding(what="synchronous_standby_names=''", why=lost, mend=mend)]
+    if has_synchronous and commit == "local":
+        mend = f"ALTER SYSTEM SET synchronous_commit = on; {_RELOAD}"
+        return [Finding(what="synchronous_commit=local", why=lost, mend=mend)]
+    if has_synchronous:
+        return [Finding(is_ok=True, what="synchronous_standby_names", why="a failover keeps what was acknowledged")]
+    return []
+
+
+def _connections(wanted: int, most: int) -> Finding:
+    what = f"pool_size+{LISTENERS}={wanted}, max_connections={most}"
+    if wanted > most:
+        return Finding(
+            what=what,
+            why="the server refuses connections before one process has its pool: calls hear StoreBusy",
+            mend=f"ALTER SYSTEM SET max_connections = {2 * wanted};  (and start the server anew; or a smaller ?pool_size=)",
+        )
+    return Finding(is_ok=True, what=what, why=f"room for {most // wanted} processes with such a pool")
+
+
+def _clock(ahead: float, *, uncertain: float) -> Finding:
+    """``ahead``: seconds of the server's clock before ours."""
+    what = f"clock difference={ahead:+.3f} s"
+    if abs(ahead) > APART + uncertain:
+        return Finding(
+            what=what,
+            why="expiry and leases go by the server's clock; API keys and tokens expire by this machine's, too early or late",
+            mend="timedatectl set-ntp true  (on both machines)",
+        )
+    return Finding(
+        is_ok=True, what=what, why="keys, tokens and logs of this machine mean the time that the store means"
+    )

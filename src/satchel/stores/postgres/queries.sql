@@ -423,6 +423,14 @@ FROM (
 ORDER BY tenant_id, session_id
 LIMIT $6;
 
+-- All sessions, in the order of their keys.
+-- name: refs
+SELECT tenant_id, session_id
+FROM sessions
+WHERE (tenant_id, session_id) > ($1, $2)
+ORDER BY tenant_id, session_id
+LIMIT $3;
+
 -- Loading what decisions need: parts of one snapshot. `position` counts the sessions that are wanted, from 1.
 
 -- What most decisions need: $1, $2 the sessions; $3, $4, $5, $6 the keys (position, tenant, session, key).

@@ -207,6 +207,11 @@ async def due(
     return [SessionRef(row[0], row[1]) for row in rows]
 
 
+async def refs(fetch: Fetch, *, after: SessionRef | None, limit: int) -> list[SessionRef]:
+    rows = await fetch(SQL["refs"], *(("", "") if after is None else after), max(0, limit))
+    return [SessionRef(row[0], row[1]) for row in rows]
+
+
 async def may_look(fetch: Fetch, ref: SessionRef, after: int, revision: int | None) -> bool:
     """There is an event after ``after``, or another revision, or nothing to wait for: the session is gone, or was never there."""
     return bool(await fetch(SQL["wakeable"], [ref.tenant_id], [ref.session_id], [_within(after)], [revision]))

@@ -4,25 +4,17 @@ none is ever half applied. Steps go forward only."""
 from __future__ import annotations
 
 import time
-from importlib.resources import files
 
 from satchel.errors import InvalidInput, SchemaMismatch
+from satchel.store import Schema
+from satchel.stores.migrations import load_migrations, schema_of_steps
 from satchel.stores.postgres.connection import Fetch, Line
 
 LOCK = 0x5A7C4E1  # the advisory lock of who migrates; any number that nobody else takes
 LOCK_PATIENCE = 60  # seconds: a step may take its time on large tables
 
 
-def _migrations() -> dict[int, str]:
-    folder = files(__package__).joinpath("migrations")
-    return {
-        int(entry.name[:4]): entry.read_text("utf-8")
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
-        if entry.name.endswith(".sql")
-    }
-
-
-MIGRATIONS = _migrations()
+MIGRATIONS = load_migrations(__package__)
 KNOWN = max(MIGRATIONS)
 
 _VERSIONS = """\
@@ -63,3 +55,19 @@ async def _version(fetch: Fetch) -> int:
     if not (await fetch("SELECT to_regclass('schema_version') IS NOT NULL"))[0][0]:
         return 0
     return int((await fetch("SELECT coalesce(max(version), 0) FROM schema_version"))[0][0])
+
+
+async def look(line: Line) -> Schema:
+    """What the database has, and what is to come. Nothing is changed."""
+    applied: dict[int, int] = {}
+    if await schema_of(line):
+        applied = dict(await line.fetch("SELECT version, applied_at FROM schema_version"))
+    return schema_of_steps(MIGRATIONS, applied, pasteable=_pasteable)
+
+
+def _pasteable(version: int, script: str) -> str:
+    return (
+        f"BEGIN;\nSELECT pg_advisory_xact_lock({LOCK});\n{_VERSIONS};\n\n{script.rstrip()}\n\n"
+        "INSERT INTO schema_version (version, applied_at)\n"
+        f"VALUES ({version}, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);\nCOMMIT;\n"
+    )

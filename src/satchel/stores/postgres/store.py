@@ -25,6 +25,7 @@ from satchel.store import (
     Outcome,
     PartialPage,
     RunPage,
+    Schema,
     SessionPage,
     Setting,
     Snapshot,
@@ -94,6 +95,16 @@ class PostgresStore(Store):
                 Pool(self._address, again, first=line), Hints(again, self._fetch), Recent(self._read_clock)
             )
 
+    async def schema(self) -> Schema:
+        try:
+            line = await first_connect(self._address)
+            try:
+                return await schema.look(line)
+            finally:
+                await line.connection.close(timeout=self._address.connect_timeout)
+        except DRIVER_ERRORS as error:
+            raise meaning_of(error) from error
+
     async def _first_line(self) -> Line:
         """With the schema up to date."""
         try:
@@ -117,7 +128,7 @@ class PostgresStore(Store):
         await opened.pool.close()
 
     async def check(self) -> Sequence[Finding]:
-        return await check(self._fetch)
+        return await check(self._fetch, self._address)
 
     def _live(self) -> _Open:
         if self._opened is None:
@@ -341,6 +352,9 @@ class PostgresStore(Store):
             after=after,
             limit=limit,
         )
+
+    async def refs(self, *, after: SessionRef | None = None, limit: int) -> list[SessionRef]:
+        return await reading.refs(self._fetch, after=after, limit=limit)
 
     async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
         hints = self._live().hints

@@ -446,6 +446,14 @@ FROM (
 ORDER BY tenant_id, session_id
 LIMIT ?6;
 
+-- All sessions, in the order of their keys.
+-- name: refs
+SELECT tenant_id, session_id
+FROM sessions
+WHERE (tenant_id, session_id) > (?1 || '', ?2 || '')
+ORDER BY tenant_id, session_id
+LIMIT ?3;
+
 -- Erasing a tombstone's rows, ?3 at a time
 
 -- name: erase_events

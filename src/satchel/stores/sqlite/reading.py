@@ -207,7 +207,7 @@ def due(
     after: SessionRef | None,
     limit: int,
 ) -> list[SessionRef]:
-    past = (b"", b"") if after is None else tuple(part.encode(errors="surrogateescape") for part in after)
+    past = _past(after)
     if queue == "sweep":
         rows = connection.execute(
             SQL["swept"], (*past, clock.now, clock.lease_now, clock.lease_clock, max(0, limit))
@@ -216,7 +216,20 @@ def due(
         rows = connection.execute(SQL["ready"], (*past, max(0, limit))).fetchall()
     else:
         rows = connection.execute(SQL["ready_for_agent"], (*past, agent, max(0, limit))).fetchall()
-    # A key that is no text any more is given all the same: its visit fails, those behind it are served.
+    return _refs(rows)
+
+
+def refs(connection: sqlite3.Connection, clock: Clock, *, after: SessionRef | None, limit: int) -> list[SessionRef]:
+    del clock
+    return _refs(connection.execute(SQL["refs"], (*_past(after), max(0, limit))).fetchall())
+
+
+def _past(after: SessionRef | None) -> tuple[bytes, ...]:
+    return (b"", b"") if after is None else tuple(part.encode(errors="surrogateescape") for part in after)
+
+
+def _refs(rows: list[tuple[bytes, ...]]) -> list[SessionRef]:
+    """A key that is no text any more is given all the same: its visit fails, those behind it are served."""
     return [SessionRef(*(part.decode(errors="surrogateescape") for part in row)) for row in rows]
 
 

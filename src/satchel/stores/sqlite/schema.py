@@ -5,24 +5,17 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
-from importlib.resources import files
+from pathlib import Path
 
 from satchel.errors import SchemaMismatch, StoreBusy
-from satchel.stores.sqlite.connection import begin, is_busy, roll_back
+from satchel.store import Schema
+from satchel.stores.migrations import load_migrations, schema_of_steps
+from satchel.stores.sqlite.connection import begin, connect, is_busy, roll_back, translated
 
 PATIENCE = 10.0  # several processes may open a new file at once, and each step waits for the one before
 
 
-def _migrations() -> dict[int, str]:
-    folder = files(__package__).joinpath("migrations")
-    return {
-        int(entry.name[:4]): entry.read_text("utf-8")
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
-        if entry.name.endswith(".sql")
-    }
-
-
-MIGRATIONS = _migrations()
+MIGRATIONS = load_migrations(__package__)
 KNOWN = max(MIGRATIONS)
 
 _VERSIONS = """\
@@ -65,6 +58,28 @@ def schema_of(connection: sqlite3.Connection) -> int:
         return 0
     (version,) = connection.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchone()
     return int(version)
+
+
+def look(path: Path) -> Schema:
+    """What the file has, and what is to come. Nothing is changed, nor made."""
+    applied: dict[int, int] = {}
+    if path.exists():
+        with translated():
+            connection = connect(path, read_only=True)
+            try:
+                if schema_of(connection):
+                    applied = dict(connection.execute("SELECT version, applied_at FROM schema_version").fetchall())
+            finally:
+                connection.close()
+    return schema_of_steps(MIGRATIONS, applied, pasteable=_pasteable)
+
+
+def _pasteable(version: int, script: str) -> str:
+    return (
+        f"BEGIN IMMEDIATE;\n{_VERSIONS};\n\n{script.rstrip()}\n\n"
+        "INSERT INTO schema_version (version, applied_at)\n"
+        f"VALUES ({version}, CAST(strftime('%s', 'now') AS INTEGER) * 1000000);\nCOMMIT;\n"
+    )
 
 
 def _check(found: int) -> None:

@@ -22,17 +22,19 @@ from satchel.store import (
     Capabilities,
     Change,
     EventPage,
+    Finding,
     Landing,
     Loaded,
     Outcome,
     PartialPage,
     RunPage,
+    Schema,
     SessionPage,
     Setting,
     Snapshot,
     Store,
 )
-from satchel.stores.sqlite import erasing, reading
+from satchel.stores.sqlite import checking, erasing, reading, schema
 from satchel.stores.sqlite.clock import machine_clock
 from satchel.stores.sqlite.connection import connect, translated
 from satchel.stores.sqlite.crew import Crew
@@ -112,6 +114,12 @@ class SqliteStore(Store):
                 await opened.close()
                 raise
             self._opened = opened
+
+    async def check(self) -> Sequence[Finding]:
+        return await self._live().writer.run(lambda writer: checking.check(writer.connection, self._path))
+
+    async def schema(self) -> Schema:
+        return await asyncio.to_thread(schema.look, self._path)
 
     async def close(self) -> None:
         async with self._opening:
@@ -311,6 +319,9 @@ class SqliteStore(Store):
         self, queue: Literal["ready", "sweep"], *, agent: str | None = None, after: SessionRef | None = None, limit: int
     ) -> list[SessionRef]:
         return await self._read(partial(reading.due, queue=queue, agent=agent, after=after, limit=limit), rows=limit)
+
+    async def refs(self, *, after: SessionRef | None = None, limit: int) -> list[SessionRef]:
+        return await self._read(partial(reading.refs, after=after, limit=limit))
 
     async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
         watch = self._live().watch

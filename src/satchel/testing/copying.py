@@ -1,0 +1,308 @@
+"""All sessions from one store to another. The store under test is the destination of most of these, and the source of some;
+the other side is in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from satchel.commit import OpenStore
+from satchel.domain.clock import DAY
+from satchel.domain.decisions.imports import was_abandoned
+from satchel.domain.ids import SessionRef
+from satchel.domain.principal import Principal
+from satchel.domain.record import SessionRecord
+from satchel.errors import SessionDeleted, SessionNotFound, StoreUnavailable
+from satchel.store import Change, Outcome
+from satchel.stores.memory import MemoryStore
+from satchel.testing.rows import record
+from satchel.testing.stage import ADAS_AGENT, TENANT, Stage, everything, lasting, said
+from satchel.testing.suite import StoreSuite
+from satchel.testing.transfer import FailingStore, busy_session, innermost
+from satchel.testing.wrappers import UnknownStore
+from satchel.transfer.copying import Copied, Result
+from satchel.transfer.moving import Failed, Move, copy_setting
+
+EVE = Principal.agent("shop", tenant_id="umbrella", acting_for="eve")
+
+
+async def move(source: OpenStore, target: OpenStore, **options: Any) -> dict[str, Result]:
+    """By session what became of it, and all of it proved."""
+    moving = Move(source, target, **options)
+    try:
+        results: dict[str, Result] = {}
+        async for one in moving.copy():
+            assert isinstance(one, Copied), one
+            results[one.ref.session_id] = one.result
+        async for copied, proof in moving.verify():
+            assert not isinstance(proof, Failed), proof
+            assert proof.holds, copied
+        assert moving.sum.source == moving.sum.destination
+    finally:
+        moving.close()
+    return results
+
+
+class CopySuite(StoreSuite):
+    @pytest.fixture
+    def other(self, stage: Stage) -> Stage:
+        """Another store, in memory."""
+        return Stage(MemoryStore(clock=stage.clock), stage.clock)
+
+    async def test_sessions_of_all_tenants_come_over_whole_under_their_ids(self, stage: Stage, other: Stage) -> None:
+        busy = await busy_session(other)
+        plain = await other.session()
+        eves = await other.session(EVE, title="与 Ada 无关", external_id="chat-1")
+        await other.sessions(EVE).append_message(eves, said("你好"))
+        fork = (await other.sessions(ADAS_AGENT).fork_session(busy, up_to=4)).session_id
+        closed = await other.session(policy=lasting(idle=None, retention=10 * 86_400))
+        await other.sessions().close_session(closed, reason="done")
+        await other.sessions(ADAS_AGENT).append_message(plain, said("x"), idempotency_key="key-1")
+        assert await move(other.opened, stage.opened) == dict.fromkeys((busy, plain, eves, fork, closed), "copied")
+        for sid, tenant in ((busy, TENANT), (plain, TENANT), (eves, "umbrella"), (fork, TENANT), (closed, TENANT)):
+            original, *rest = await everything(other, sid, tenant)
+            copy, *copied = await everything(stage, sid, tenant)
+            assert copied == rest
+            anew = ("revision", "active_at", "clock_from", "sweep_at")
+            assert _less(copy, anew) == _less(original, anew)
+        # The same name finds the same session, and expiry goes on from now.
+        again = await stage.sessions(EVE).create_session(external_id="chat-1")
+        assert (again.session_id, again.version) == (eves, 1)
+        stage.clock.pass_time(10 * 86_400)
+        with pytest.raises(SessionDeleted):
+            await stage.sessions().get_session(closed)
+        # Idempotency records do not travel.
+        fresh = await stage.sessions(ADAS_AGENT).append_message(plain, said("x"), idempotency_key="key-1")
+        assert (fresh.replayed, fresh.seq) == (False, 2)
+
+    async def test_there_and_back_is_the_same(self, stage: Stage, other: Stage) -> None:
+        busy = await busy_session(stage)
+        log = await stage.log(busy)
+        await move(stage.opened, other.opened)
+        third = Stage(MemoryStore(clock=stage.clock), stage.clock)
+        await move(other.opened, third.opened)
+        assert await third.log(busy) == log
+
+    async def test_the_same_copy_again_changes_nothing(self, stage: Stage, other: Stage) -> None:
+        busy = await busy_session(other)
+        gone = await other.session()
+        await other.sessions().delete_session(gone)
+        await move(other.opened, stage.opened)
+        before = await everything(stage, busy)
+        assert await move(other.opened, stage.opened) == {busy: "exists", gone: "tombstone"}
+        assert await everything(stage, busy) == before
+
+    async def test_only_the_tenant_that_was_asked_for_is_copied(self, stage: Stage, other: Stage) -> None:
+        mine, eves = await other.session(), await other.session(EVE)
+        assert await move(other.opened, stage.opened, tenant_id="umbrella") == {eves: "copied"}
+        assert await move(other.opened, stage.opened, tenant_id="umbrell") == {}
+        with pytest.raises(SessionNotFound):
+            await stage.sessions().get_session(mine)
+
+    # -- tombstones
+
+    async def test_an_erased_id_is_not_used_again_at_the_destination(self, stage: Stage, other: Stage) -> None:
+        gone = await other.session(external_id="chat-1", title="secret")
+        await other.sessions().append_message(gone, said("Rosebud"))
+        await other.sessions().delete_session(gone, reason="asked for")
+        assert await move(other.opened, stage.opened) == {gone: "tombstone"}
+        there, here = await stage.record(gone), await other.record(gone)
+        assert _less(there, ("revision",)) == _less(here, ("revision",))
+        assert there.lifecycle[-1].reason == "asked for"
+        assert await stage.log(gone) == ()
+        with pytest.raises(SessionDeleted):
+            await stage.sessions().restore_session(gone)
+        anew = await stage.sessions().create_session(external_id="chat-1")
+        assert anew.session_id != gone
+        assert (await stage.sweep()).visited == 0
+
+    async def test_what_was_deleted_at_one_side_is_named_and_left_at_both(self, stage: Stage, other: Stage) -> None:
+        here, there = await other.session(), await other.session()
+        await move(other.opened, stage.opened)
+        await other.sessions().delete_session(here)
+        await stage.sessions().delete_session(there)
+        before = [await everything(stage, sid) for sid in (here, there)]
+        assert await move(other.opened, stage.opened) == {here: "differs", there: "differs"}
+        assert [await everything(stage, sid) for sid in (here, there)] == before
+        assert (await other.sessions().get_session(there)).status == "ACTIVE"
+
+    async def test_the_end_of_a_retention_comes_over_as_an_end(self, stage: Stage, other: Stage) -> None:
+        """Overdue, and met by nobody: the copy meets it."""
+        gone = await other.session(policy=lasting(idle=60, retention=60))
+        over = await other.session(policy=lasting(idle=60))
+        stage.clock.pass_time(121)
+        assert await move(other.opened, stage.opened) == {gone: "tombstone", over: "copied"}
+        assert (await stage.sessions().get_session(over)).status == "EXPIRED"
+
+    # -- what stands there already
+
+    @pytest.mark.parametrize("how", ["log", "owner", "title", "metadata"])
+    async def test_a_session_that_differs_is_left_and_named(self, stage: Stage, other: Stage, how: str) -> None:
+        sid = await other.session(title="t", metadata={"k": 1})
+        await move(other.opened, stage.opened)
+        if how == "log":
+            await other.sessions().append_message(sid, said("here"))
+            await stage.sessions().append_message(sid, said("there"))
+        elif how == "owner":
+            other = Stage(MemoryStore(clock=stage.clock), stage.clock)
+            await _put(other, msgspec.structs.replace(await stage.record(sid), user_id="bob"))
+        else:
+            other = Stage(MemoryStore(clock=stage.clock), stage.clock)
+            same = await stage.record(sid)
+            changed = msgspec.structs.replace(same, title="u") if how == "title" else same
+            await _put(other, changed, metadata=b'{"k":2}' if how == "metadata" else b'{"k":1}')
+        before = await everything(stage, sid)
+        moving = Move(other.opened, stage.opened)
+        (copied,) = [one async for one in moving.copy()]
+        assert isinstance(copied, Copied)
+        proofs = [proof async for _, proof in moving.verify()]
+        moving.close()
+        if how in ("log", "owner"):
+            assert (copied.result, bool(copied.reason), proofs) == ("differs", True, [])
+        else:  # the log is the same: it is met when both sides are read
+            assert copied.result == "exists"
+            assert [proof.holds for proof in proofs if not isinstance(proof, Failed)] == [False]
+            assert moving.sum.source != moving.sum.destination
+        assert await everything(stage, sid) == before
+
+    async def test_a_copy_takes_along_what_was_said_since_the_last(self, stage: Stage, other: Stage) -> None:
+        sid = await busy_session(other)
+        await move(other.opened, stage.opened)
+        agent = other.sessions(ADAS_AGENT)
+        await agent.append_message(sid, said("since"))
+        await agent.update_working_memory(sid, {"append": {"completed": "more"}})
+        await agent.update_session(sid, title="third title", metadata={"l": None, "m": "新"})
+        await agent.append_messages(sid, [said(str(number)) for number in range(60)])
+        assert await move(other.opened, stage.opened) == {sid: "continued"}
+        assert (await everything(stage, sid))[1:] == (await everything(other, sid))[1:]
+        shown = await stage.sessions().get_session(sid)
+        assert (shown.title, shown.metadata["m"]) == ("third title", "新")
+
+    async def test_what_went_on_at_the_destination_holds_what_was_copied(self, stage: Stage, other: Stage) -> None:
+        sid = await busy_session(other)
+        await move(other.opened, stage.opened)
+        await stage.sessions().append_message(sid, said("at home here"))
+        log = await stage.log(sid)
+        assert await move(other.opened, stage.opened) == {sid: "exists"}
+        assert await stage.log(sid) == log
+
+    async def test_open_work_arrives_ended_and_the_same_copy_again_finds_it(self, stage: Stage, other: Stage) -> None:
+        sid = await other.session()
+        agent, runs = other.sessions(ADAS_AGENT), other.runs()
+        _, attempt = await other.started_run(sid, input="one")
+        await runs.add_run(sid, input="two", on_busy="queue")
+        await agent.start_tool_call(sid, "t", attempt=attempt)
+        await agent.append_tool_history(sid, {"tool": "u", "ok": True}, attempt=attempt)
+        assert await move(other.opened, stage.opened) == {sid: "copied"}
+        shown = await stage.sessions().get_session(sid)
+        assert [(run.status, run.stop_reason) for run in shown.runs] == [("FAILED", "moved")] * 2
+        assert [call.status for call in shown.tool_history] == ["unknown", "succeeded"]
+        assert [message.status for message in shown.messages] == ["complete", "unanswered"]
+        assert (await other.record(sid)).turn is not None  # at the source it goes on
+        assert await move(other.opened, stage.opened) == {sid: "exists"}
+
+    # -- broken off
+
+    async def long_session(self, where: Stage) -> str:
+        sid = await where.session()
+        for start in range(0, 700, 100):
+            await where.sessions(ADAS_AGENT).append_messages(sid, [said(str(start + n)) for n in range(100)])
+        return sid
+
+    async def half_copied(self, stage: Stage, other: Stage, *, chunks: int = 2) -> str:
+        sid = await self.long_session(other)
+        failing = FailingStore(innermost(stage.store))
+        failing.good = chunks
+        with pytest.raises(StoreUnavailable):
+            await move(other.opened, OpenStore(failing))
+        return sid
+
+    async def test_a_copy_that_broke_off_is_seen_by_nobody_and_gone_on_with(self, stage: Stage, other: Stage) -> None:
+        sid = await self.half_copied(stage, other)
+        with pytest.raises(SessionNotFound):
+            await stage.sessions().get_session(sid)
+        assert (await stage.record(sid)).last_seq == 400
+        counting = FailingStore(innermost(stage.store))
+        counting.good = 10
+        assert await move(other.opened, OpenStore(counting)) == {sid: "copied"}
+        assert counting.good == 8, "what was there already was written again"
+        assert await stage.log(sid) == await other.log(sid)
+
+    async def test_what_a_copy_left_for_a_day_is_begun_again(self, stage: Stage, other: Stage) -> None:
+        """The sweeper takes it for abandoned: nobody ever saw it, so its id was not used."""
+        sid = await self.half_copied(stage, other)
+        stage.clock.step_wall(DAY / 1_000_000 + 1)
+        await stage.sweep()
+        assert was_abandoned(await stage.record(sid))
+        assert await move(other.opened, stage.opened) == {sid: "copied"}
+        assert await stage.log(sid) == await other.log(sid)
+        stage.clock.step_wall(DAY / 1_000_000 + 1)
+        assert (await stage.sweep()).deleted == 0
+        assert len(await stage.log(sid)) == 700
+
+    async def test_half_of_something_else_gives_way(self, stage: Stage, other: Stage) -> None:
+        sid = await self.half_copied(stage, other)
+        third = Stage(MemoryStore(clock=stage.clock), stage.clock)
+        await _put(third, record(SessionRef(TENANT, sid)))
+        await third.sessions().append_message(sid, said("another beginning"))
+        assert (await move(third.opened, stage.opened))[sid] == "copied"
+        assert await stage.log(sid) == await third.log(sid)
+
+    async def test_a_session_that_was_deleted_before_its_copy_was_whole_leaves_nothing(
+        self, stage: Stage, other: Stage
+    ) -> None:
+        sid = await self.half_copied(stage, other)
+        await other.sessions().delete_session(sid)
+        assert await move(other.opened, stage.opened) == {sid: "tombstone"}
+        assert await stage.log(sid) == ()
+        assert (await stage.record(sid)).status == "DELETED"
+
+    async def test_two_copies_at_once_make_one(self, stage: Stage, other: Stage) -> None:
+        ids = [await busy_session(other), await self.long_session(other)]
+
+        async def one() -> None:
+            moving = Move(other.opened, stage.opened)
+            async for _ in moving.copy():
+                pass  # one of the two may hear that the other writes
+            moving.close()
+
+        await asyncio.gather(one(), one())
+        assert await move(other.opened, stage.opened) == dict.fromkeys(ids, "exists")
+        for sid in ids:
+            assert await stage.log(sid) == await other.log(sid)
+
+    async def test_an_unknown_outcome_is_found_out_inside(self, stage: Stage, other: Stage) -> None:
+        ids = [await busy_session(other), await self.long_session(other)]
+        gone = await other.session()
+        await other.sessions().delete_session(gone)
+        wanted = dict.fromkeys(ids, "copied") | {gone: "tombstone"}
+        assert await move(other.opened, OpenStore(UnknownStore(stage.store, seed=3))) == wanted
+
+    async def test_an_import_that_is_not_whole_stays_where_it_is(self, stage: Stage, other: Stage) -> None:
+        sid = await other.session()
+        await _put(other, msgspec.structs.replace(await other.record(sid), session_id="sess_half", hidden=True))
+        assert await move(other.opened, stage.opened) == {sid: "copied", "sess_half": "unfinished"}
+        assert (await stage.store.snapshot(SessionRef(TENANT, "sess_half"))).record is None
+
+    async def test_a_setting_is_copied_once_and_never_written_over(self, stage: Stage, other: Stage) -> None:
+        assert await copy_setting(other.opened, stage.opened, "keys") == "none"
+        await other.store.setting("keys", value='["钥匙"]'.encode())
+        assert await copy_setting(other.opened, stage.opened, "keys") == "copied"
+        assert await copy_setting(other.opened, stage.opened, "keys") == "exists"
+        await other.store.setting("keys", base=1, value=b"[]")
+        assert await copy_setting(other.opened, stage.opened, "keys") == "differs"
+        kept = await stage.store.setting("keys")
+        assert kept is not None
+        assert kept.value == '["钥匙"]'.encode()
+
+
+def _less(kept: SessionRecord, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.structs.asdict(kept).items() if name not in names}
+
+
+async def _put(stage: Stage, kept: SessionRecord, *, metadata: bytes = b"") -> None:
+    change = Change(ref=kept.ref, base=None, record=kept, metadata=metadata)
+    assert await stage.store.commit([change]) == [Outcome.APPLIED]

@@ -1,0 +1,223 @@
+"""One session from one store to another, whole and under its own id. The operator's: a copy asks nobody's limits again.
+
+It is replayed from its log into a hidden session, as an import is, so that a copy which broke off is gone on with. What stands
+at the destination is never written over: it is the same, or the beginning of the same, or something else, which is left.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import msgspec
+
+from satchel.access import Access
+from satchel.commit import OpenStore
+from satchel.domain.decisions.imports import PLACED, GiveUpImport, PlaceTombstone, was_abandoned
+from satchel.domain.ids import SessionRef
+from satchel.domain.principal import Principal
+from satchel.domain.record import SessionRecord
+from satchel.domain.replay import Replay
+from satchel.errors import SatchelError, SessionDeleted, StoreBusy, StoreCorrupt
+from satchel.store import Snapshot, Store
+from satchel.sweeper import erase
+from satchel.transfer.exporting import log, waiting_inputs
+from satchel.transfer.portrait import HEADER, Frame, Portrait, frame_of, portrait, tombstone_portrait
+from satchel.transfer.writing import Writer
+
+PAGE = 200
+TRIES = 3  # of a session whose half copy turned out to be another's, or was taken away
+
+Result = Literal["copied", "continued", "exists", "tombstone", "differs", "unfinished"]
+
+
+class Copied(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one session. ``continued``: a former copy of it was there, and has what was said since. ``unfinished``:
+    an import that is not whole, which nobody sees. ``reason`` says in what it ``differs``. ``frame`` and ``portrait`` are of the source; a
+    tombstone has no frame."""
+
+    ref: SessionRef
+    result: Result
+    reason: str = ""
+    was_open: bool = False  # what was open in it arrives as failed
+    frame: Frame | None = None
+    portrait: Portrait | None = None
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """What the destination holds of what was copied. ``is_ahead``: all of it, and something that was said there since."""
+
+    holds: bool
+    is_ahead: bool = False
+    portrait: Portrait | None = None
+
+
+def access_for(opened: OpenStore, tenant_id: str) -> Access:
+    return Access(opened, Principal.operator(tenant_id=tenant_id), opened.policy)
+
+
+async def copy_session(source: OpenStore, target: OpenStore, ref: SessionRef) -> Copied:
+    """What is overdue in it is committed at the source first, as for everybody who meets it. Raises StoreCorrupt,
+    StoreBusy, StoreUnavailable."""
+    access = access_for(source, ref.tenant_id)
+    found = await source.store.snapshot(ref)
+    if found.record is None or found.record.hidden or was_abandoned(found.record):
+        return Copied(ref=ref, result="unfinished")
+    try:
+
+        async def fetch() -> Snapshot:
+            return await source.store.snapshot(ref)
+
+        snapshot, record = await access.read(ref, fetch)
+    except SessionDeleted:
+        return await _copy_tombstone(source, target, ref)
+    copied = await _Copy(access, access_for(target, ref.tenant_id), snapshot, record).run()
+    if copied.result == "differs":
+        return copied
+    frame = frame_of(record)
+    return msgspec.structs.replace(
+        copied, was_open=not frame.is_whole, frame=frame, portrait=await portrait(source.store, snapshot, frame)
+    )
+
+
+async def prove(target: Store, copied: Copied) -> Proof:
+    """Reads the session again where it was copied to. Raises StoreCorrupt, StoreUnavailable."""
+    snapshot = await target.snapshot(copied.ref)
+    record, wanted = snapshot.record, copied.portrait
+    if record is None or record.hidden or wanted is None or (record.status == "DELETED") != (copied.frame is None):
+        return Proof(holds=False)
+    if copied.frame is None:
+        found = tombstone_portrait(record)
+        return Proof(holds=found == wanted, portrait=found)
+    found = await portrait(target, snapshot, copied.frame)
+    if found == wanted:
+        return Proof(holds=True, portrait=found)
+    went_on = record.version > copied.frame.version and found.log == wanted.log and found.events == wanted.events
+    return Proof(holds=went_on, is_ahead=went_on, portrait=wanted if went_on else found)
+
+
+async def _copy_tombstone(source: OpenStore, target: OpenStore, ref: SessionRef) -> Copied:
+    record = (await source.store.snapshot(ref, working_memory=False, metadata=False)).record
+    assert record is not None  # a tombstone stays
+    access = access_for(target, ref.tenant_id)
+    placed = await access.submit(PlaceTombstone(ref=ref, principal=access.principal, tombstone=record))
+    if placed.value != PLACED:
+        return Copied(ref=ref, result="differs", reason="it was deleted at the source, and lives at the destination")
+    there = (await target.store.snapshot(ref, working_memory=False, metadata=False)).record
+    if there is not None and there.erasing:
+        await erase(target, ref)
+    return Copied(ref=ref, result="tombstone", portrait=tombstone_portrait(record))
+
+
+class _Copy:
+    """A session that lives, on its way."""
+
+    def __init__(self, source: Access, target: Access, snapshot: Snapshot, record: SessionRecord) -> None:
+        self._source = source
+        self._target = target
+        self._snapshot = snapshot
+        self._record = record
+        self._ref = record.ref
+
+    async def run(self) -> Copied:
+        for _ in range(TRIES):
+            found = await self._target.store.snapshot(self._ref, working_memory=False, metadata=False)
+            there = found.record
+            if there is None:
+                return await self._write(found, None, over=None, result="copied")
+            if was_abandoned(there):
+                if there.erasing:
+                    await erase(self._target.opened, self._ref)
+                    found = await self._target.store.snapshot(self._ref, working_memory=False, metadata=False)
+                    there = found.record or there
+                return await self._write(found, None, over=there.revision, result="copied")
+            if there.hidden:
+                if there.user_id == self._record.user_id and await self._has_beginning(there):
+                    return await self._write(found, there, over=None, result="copied")
+                await self._target.submit(GiveUpImport(ref=self._ref, principal=self._target.principal))
+            else:
+                return await self._beside(found, there)
+        raise StoreBusy("somebody else writes this session at the destination; repeat the copy later")
+
+    async def _beside(self, found: Snapshot, there: SessionRecord) -> Copied:
+        """Something is there already."""
+        if there.status == "DELETED":
+            return self._differs("it was deleted at the destination, and its id is not used again")
+        differing = [name for name in HEADER if name != "title" and getattr(there, name) != getattr(self._record, name)]
+        if differing:
+            return self._differs(f"another {' and '.join(differing)}")
+        shared = min(there.last_seq, self._record.last_seq)
+        if not await self._has_beginning(there, up_to=shared):
+            return self._differs("its log says something else")
+        if there.last_seq >= self._record.last_seq:
+            return Copied(ref=self._ref, result="exists")
+        if there.has_open_work:
+            return self._differs("it went on at both sides")
+        return await self._write(found, there, over=there.revision, result="continued")
+
+    def _differs(self, reason: str) -> Copied:
+        return Copied(ref=self._ref, result="differs", reason=reason)
+
+    async def _has_beginning(self, there: SessionRecord, *, up_to: int | None = None) -> bool:
+        """Whether what is there is how this session begins."""
+        last = there.last_seq if up_to is None else up_to
+        if last > self._record.last_seq:
+            return False
+        after = 0
+        while after < last:
+            ours = await self._source.store.events(self._ref, after=after, before=last + 1, limit=PAGE)
+            theirs = await self._target.store.events(self._ref, after=after, before=last + 1, limit=PAGE)
+            if ours.events != theirs.events or not ours.events:
+                return False
+            after = ours.events[-1].seq
+        return True
+
+    async def _write(
+        self,
+        found: Snapshot,
+        written: SessionRecord | None,
+        *,
+        over: int | None,
+        result: Literal["copied", "continued"],
+    ) -> Copied:
+        record, metadata = self._record, self._snapshot.metadata
+        replay = Replay(self._blank(found), metadata=metadata)
+        writer = Writer(self._target, replay, metadata=metadata, written=written, clock=found.clock, over=over)
+        try:
+            async for event in log(self._source, self._ref, record.last_seq):
+                await writer.add(event)
+            replay.check_end()
+            waiting_runs = [
+                row.run_id for row in replay.state.runs.values() if row.status == "READY" and row.input_seq is None
+            ]
+            inputs = await waiting_inputs(self._source, self._ref, waiting_runs, record.last_seq)
+            waiting = {run_id: bytes(text) for run_id, text in inputs.items()}
+            await writer.finish(waiting=waiting, title=record.title)
+        except SatchelError as error:
+            if isinstance(error, ValueError):  # also InvalidInput: what stands there was admitted once
+                raise StoreCorrupt(f"the log of session {self._ref.session_id}") from error
+            raise
+        except ValueError as wrong:
+            raise StoreCorrupt(f"the log of session {self._ref.session_id}") from wrong
+        if writer.replayed:
+            raise StoreBusy("another copy writes this session at the same time; repeat this one later")
+        return Copied(ref=self._ref, result=result)
+
+    def _blank(self, found: Snapshot) -> SessionRecord:
+        """As it was created, but for what its log does not say."""
+        record = self._record
+        return SessionRecord(
+            tenant_id=record.tenant_id,
+            session_id=record.session_id,
+            user_id=record.user_id,
+            revision=int.from_bytes(os.urandom(6), "big"),
+            created_at=record.created_at,
+            updated_at=record.created_at,
+            active_at=found.clock.now,
+            clock_from=found.clock.now,
+            title=record.title,
+            external_id=record.external_id,
+            generation=record.generation,
+            policy=record.policy,
+            origin=record.origin,
+        )
