@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,7 +42,7 @@ from satchel.errors import (
 )
 from satchel.servers import RedisServer
 from satchel.servers.program import free_port
-from satchel.store import Change, Outcome
+from satchel.store import Change, Outcome, Store
 from satchel.stores.redis import RedisStore, reading, schema
 from satchel.stores.redis.connection import meaning_of
 from satchel.stores.redis.names import Keys, in_order, refs_in
@@ -75,6 +77,11 @@ async def bare(url: str) -> AsyncIterator[Any]:
 
 def said(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
+
+
+async def trouble(store: Store) -> dict[str, str]:
+    """What an operator should mend."""
+    return {one.what: one.level for one in await store.check() if not one.is_ok}
 
 
 def through(url: str, port: int) -> str:
@@ -134,7 +141,22 @@ async def test_ten_servers_that_start_at_once_agree(url: str, bare: Any) -> None
     assert (await stores[4].snapshot(REF)).record == record()
     for store in stores:
         await store.close()
-    assert await bare.get(KEYS.schema) == b"%d" % schema.KNOWN
+    version, since = (await bare.get(KEYS.schema)).split()
+    assert int(version) == schema.KNOWN
+    assert abs(int(since) - time.time_ns() // 1000) < 60_000_000
+
+
+async def test_the_schema_is_told_without_a_change_and_may_be_claimed_by_hand(url: str, bare: Any) -> None:
+    told = await RedisStore(url).schema()
+    assert (told.found, told.known, len(told.pending)) == (0, schema.KNOWN, 1)
+    assert await bare.keys() == []
+    command = shlex.split(told.pending[0].sql)
+    await bare.execute_command(*command)
+    told = await RedisStore(url).schema()
+    assert (told.found, told.pending) == (schema.KNOWN, ())
+    assert told.steps[0].applied_at == pytest.approx(time.time_ns() // 1000, abs=60_000_000)
+    async with satchel.open(url) as store:
+        assert (await SessionManager(store, ADA).create_session()).version == 0
 
 
 async def test_a_newer_schema_is_refused_and_left_alone(url: str, bare: Any) -> None:
@@ -231,6 +253,7 @@ async def test_a_key_of_another_kind_is_met_before_the_first_write(store: RedisS
         names.sweep,
         names.leases,
         names.streams,
+        names.all,
     ):
         kept = await bare.dump(key)
         await bare.delete(key)
@@ -305,6 +328,20 @@ async def test_a_session_that_changes_hands_is_in_one_list(store: RedisStore) ->
         for who in ("ada", "bob")
     ]
     assert listed == [[], [REF.session_id]]
+
+
+async def test_many_sessions_are_paged_in_order_over_all_buckets(store: RedisStore) -> None:
+    refs = [SessionRef(f"t{number % 3}", f"s{number}") for number in range(600)]
+    await store.commit([Change(ref=ref, base=None, record=record(ref, sweep_at=1)) for ref in refs])
+    refs.sort(key=lambda ref: (ref.tenant_id.encode(), ref.session_id.encode()))
+    assert await store.refs(limit=0) == await store.due("sweep", limit=0) == []
+    for limit in (7, 100, 250, 1_000):
+        for listed in (store.refs, partial(store.due, "sweep")):
+            found: list[SessionRef] = []
+            while page := await listed(after=found[-1] if found else None, limit=limit):
+                assert len(page) == min(limit, len(refs) - len(found))
+                found += page
+            assert found == refs
 
 
 async def test_a_page_that_looks_at_many_rows_is_several_scripts_and_one_snapshot(
@@ -532,10 +569,10 @@ async def test_a_write_that_its_replica_does_not_have_is_no_success_and_lands_on
         while b"connected" not in replica.ask("ROLE").split(b"\r\n"):  # noqa: ASYNC110  # another process
             await asyncio.sleep(0.02)
         async with satchel.open(master.url()) as store:
-            assert [finding.what for finding in await store.store.check()] == ["replicas=0"]
+            assert await trouble(store.store) == {"replicas=0": "warning"}
         url = master.url() + "?replicas=1&replica_wait=0.2&connect_timeout=1"
         async with satchel.open(url) as store, satchel.open(url) as other:
-            assert list(await store.store.check()) == []
+            assert await trouble(store.store) == {}
             manager = SessionManager(store, ADA)
             session_id = (await manager.create_session()).session_id
             os.kill(replica.pid, signal.SIGSTOP)
@@ -664,18 +701,17 @@ async def test_a_server_that_may_lose_what_it_acknowledged_is_refused_with_the_l
         await relaxed.open()
         assert await put(relaxed) is Outcome.APPLIED
         assert not relaxed.capabilities.durable
-        found = {finding.what: finding.is_fatal for finding in await relaxed.check()}
-        assert found == {"durability=relaxed": False, f"{name} {weak}": True}
+        assert await trouble(relaxed) == {"durability=relaxed": "warning", f"{name} {weak}": "error"}
         await relaxed.close()
     finally:
         await bare.config_set(name, mends)
     sound = RedisStore(url)
     await sound.open()
     assert sound.capabilities.durable
-    assert list(await sound.check()) == []
+    assert await trouble(sound) == {}
     await bare.config_set(name, weak)
     try:
-        assert [finding.is_fatal for finding in await sound.check()] == [True]  # it was changed under the open store
+        assert list((await trouble(sound)).values()) == ["error"]  # it was changed under the open store
     finally:
         await bare.config_set(name, mends)
     await sound.close()
@@ -698,12 +734,12 @@ async def test_an_account_needs_the_rights_that_the_docs_name(url: str, bare: An
             await asyncio.wait_for(waiting, 1)
             assert [one.session_id for one in await manager.list_sessions()] == [session_id]
             await manager.delete_session(session_id)
-            assert list(await store.store.check()) == []
+            assert await trouble(store.store) == {}
         await bare.execute_command("ACL", "SETUSER", "shop", "-config|get")
         with pytest.raises(StoreNotDurable, match="config"):
             await RedisStore(as_shop).open()
         async with satchel.open(as_shop + "?durability=relaxed") as store:
             assert (await SessionManager(store, ADA).create_session()).version == 0
-            assert {finding.what for finding in await store.store.check()} == {"durability=relaxed", "CONFIG GET"}
+            assert set(await trouble(store.store)) == {"durability=relaxed", "CONFIG GET"}
     finally:
         await bare.execute_command("ACL", "DELUSER", "shop")

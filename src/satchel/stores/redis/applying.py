@@ -22,7 +22,6 @@ from satchel.stores.redis.rows import (
 )
 
 Argument = bytes | str | int
-_FULL = 16  # keys of a change of any kind, before those of its streams
 
 
 class Basis(NamedTuple):
@@ -103,6 +102,7 @@ def prepare(
             names.leases,
             names.lease_clocks,
             names.streams,
+            names.all,
         )
         _add_rows(keys, used, arguments, change)
         if old_user is not None:

@@ -15,8 +15,11 @@ from satchel.stores.redis.connection import Command, Reply, call, meaning_of
 from satchel.stores.redis.loading import Ask, ReadClock
 from satchel.stores.redis.names import BUCKETS, Keys, in_order, refs_in
 from satchel.stores.redis.reading import END
-from satchel.stores.redis.rows import record_of, shown_metadata
+from satchel.stores.redis.rows import OWN_CLOCK, record_of, shown_metadata
 from satchel.stores.redis.servers import slot_of
+
+LEAST = 8  # entries that each bucket is asked for, of those that are spread evenly
+LEAST_SWEPT = 100  # and of what is due
 
 Place = tuple[int, bytes]  # where a session stands in a list: updated_at, session_id
 
@@ -142,29 +145,60 @@ class Lister:
     async def due(
         self, queue: Literal["ready", "sweep"], *, agent: str | None, after: SessionRef | None, limit: int
     ) -> list[SessionRef]:
-        past = b"" if after is None else in_order(after.tenant_id.encode()) + in_order(after.session_id.encode())
-        if limit <= 0:
-            return []
         if queue == "ready":
             head = b"*" if agent is None else b"a" + in_order(agent.encode())
-            bounds: tuple[bytes | str | int, ...] = (b"(" + head + past, b"(" + head + b"\xff", limit)
-            groups = [[key] for key in self._keys.ready]
-            entries = [entry[len(head) :] for entry in await self._entries("ready", groups, bounds)]
-        else:
-            own = self._own
-            clocks = ("", "", "server") if own is None else (str(own.now), str(own.lease_now), own.lease_clock)
-            entries = await self._entries("swept", self._keys.swept, (*clocks, past, limit))
-        return [refs_in(entry) for entry in sorted(entries)[:limit]]
+            return await self._in_order(self._keys.ready, head, after, limit)
+        own = self._own
+        clocks = ("", "", OWN_CLOCK) if own is None else (str(own.now), str(own.lease_now), own.lease_clock)
+        least = min(max(0, limit), LEAST_SWEPT)
+        past = b"" if after is None else _entry(after)
+        found: list[bytes] = []
+        while least and len(found) < limit:
+            lists = await self._lists("swept", self._keys.swept, (*clocks, past, least))
+            entries, past = _as_far_as_known(lists, least)
+            found += entries
+            if not past:
+                break
+        return [refs_in(entry) for entry in found[: max(0, limit)]]
 
-    async def _entries(
+    async def refs(self, *, after: SessionRef | None, limit: int) -> list[SessionRef]:
+        return await self._in_order(self._keys.all, b"", after, limit)
+
+    async def _in_order(
+        self, keys: Sequence[bytes], head: bytes, after: SessionRef | None, limit: int
+    ) -> list[SessionRef]:
+        """Of all buckets those entries that begin with ``head``, without it. They are spread evenly, so a few of each will do."""
+        each = max(LEAST, 2 * max(0, limit) // BUCKETS)
+        past = head + (b"" if after is None else _entry(after))
+        found: list[bytes] = []
+        while len(found) < limit:
+            bounds = (b"(" + past if past else b"-", b"(" + head + b"\xff", each)
+            entries, past = _as_far_as_known(await self._lists("entries", [[key] for key in keys], bounds), each)
+            found += entries
+            if not past:
+                break
+        return [refs_in(entry[len(head) :]) for entry in found[: max(0, limit)]]
+
+    async def _lists(
         self, script: str, groups: Sequence[Sequence[bytes]], arguments: Sequence[bytes | str | int]
-    ) -> list[bytes]:
-        """Of all buckets: in one script, or in one for each where they lie apart."""
+    ) -> list[list[bytes]]:
+        """A list of each bucket: in one script, or in one for each where they lie apart."""
         if self._is_cluster:
             commands = [call(self._keys.slots[bucket], script, groups[bucket], arguments) for bucket in range(BUCKETS)]
         else:
             commands = [call(0, script, [key for group in groups for key in group], arguments)]
-        return [entry for reply in await self._all(commands) for entry in reply]
+        return [entries for reply in await self._all(commands) for entries in reply]
+
+
+def _entry(ref: SessionRef) -> bytes:
+    return in_order(ref.tenant_id.encode()) + in_order(ref.session_id.encode())
+
+
+def _as_far_as_known(lists: Sequence[list[bytes]], each: int) -> tuple[list[bytes], bytes]:
+    """All in order up to where a bucket that gave ``each`` may have more; and that place, or b"" when all have given theirs."""
+    ends = [max(entries) for entries in lists if len(entries) >= each]
+    end = min(ends, default=b"")
+    return sorted(entry for entries in lists for entry in entries if not end or entry <= end), end
 
 
 def _merged(buckets: Sequence[_Bucket], count: int) -> list[Place]:

@@ -40,6 +40,7 @@ class Names(NamedTuple):
     leases: bytes  # the bucket's: sorted set of entries by lease_until
     lease_clocks: bytes  # the bucket's: hash of entries whose lease counts on another clock than the server's
     streams: bytes  # set of the streams of which there are pieces
+    all: bytes  # the bucket's: sorted set, all of one score, of the entries of all sessions
     entry: bytes
     hint: bytes  # the bucket's channel
 
@@ -54,6 +55,7 @@ class Keys:
         self.settings = self._prefix + b":{settings}"
         self.names: Callable[[SessionRef], Names] = lru_cache(maxsize=KEPT_NAMES)(self._names)
         self.ready = [self.of_bucket(bucket, b"ready") for bucket in range(BUCKETS)]
+        self.all = [self.of_bucket(bucket, b"all") for bucket in range(BUCKETS)]
         self.swept = [
             (self.of_bucket(bucket, b"sweep"), self.of_bucket(bucket, b"leases"), self.of_bucket(bucket, b"clocks"))
             for bucket in range(BUCKETS)
@@ -88,6 +90,7 @@ class Keys:
             base + b"leases",
             base + b"clocks",
             base + b"streams:" + name,
+            base + b"all",
             in_order(tenant) + in_order(session),
             base + b"hint",
         )

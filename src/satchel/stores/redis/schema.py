@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
-from satchel.errors import SchemaMismatch, StoreCorrupt
-from satchel.stores.redis.connection import LOST, Command, meaning_of
+from satchel.errors import SatchelError, SchemaMismatch, StoreCorrupt
+from satchel.store import Schema, SchemaStep
+from satchel.stores.redis.connection import LOST, Command, call, meaning_of
 from satchel.stores.redis.names import Keys
 from satchel.stores.redis.servers import Servers, slot_of
 
 KNOWN = 1
 
+_CLAIM = (
+    """EVAL "local t = redis.call('TIME') return redis.call('SET', KEYS[1], '1 ' .. t[1] .. string.format('%06d', t[2]),"""
+    """ 'NX')" 1 {key}"""
+)
+
 
 async def prepare(servers: Servers, keys: Keys) -> None:
     """Raises SchemaMismatch: the database is newer than this program."""
-    slot = slot_of(keys.schema)
-    version = Command(slot, ("GET", keys.schema))
-    claim = Command(slot, ("SET", keys.schema, KNOWN, "NX"))
-    (kept,) = await servers.run([version])
-    while kept is None:
-        (claimed,) = await servers.run([claim], writes=True)
+    while not (found := await _version(servers, keys))[0]:
+        (claimed,) = await servers.run([call(slot_of(keys.schema), "claim", [keys.schema], [KNOWN])], writes=True)
         if isinstance(claimed, Exception) and claimed is not LOST:
-            raise meaning_of(claimed)
-        (kept,) = await servers.run([version])
+            raise claimed if isinstance(claimed, SatchelError) else meaning_of(claimed)
+    if found[0] > KNOWN:
+        raise SchemaMismatch(found=found[0], known=KNOWN)
+
+
+async def look(servers: Servers, keys: Keys) -> Schema:
+    """What the database has, and what is to come. Nothing is changed."""
+    found, since = await _version(servers, keys)
+    step = SchemaStep(
+        number=1,
+        name="0001_initial",
+        about="The first layout of keys and rows; there is no older code that could meet it.",
+        sql=_CLAIM.format(key=keys.schema.decode()) + "\n",
+        applied_at=since if found else None,
+    )
+    return Schema(found=found, known=KNOWN, steps=(step,))
+
+
+async def _version(servers: Servers, keys: Keys) -> tuple[int, int]:
+    """And since when, in microseconds. 0 for a new database."""
+    (kept,) = await servers.run([Command(slot_of(keys.schema), ("GET", keys.schema))])
     if isinstance(kept, Exception):
-        raise meaning_of(kept)
-    if not kept.isdigit():
+        raise kept if isinstance(kept, SatchelError) else meaning_of(kept)
+    if kept is None:
+        return 0, 0
+    version, _, since = kept.partition(b" ")
+    if not version.isdigit() or not (since.isdigit() or not since):
         raise StoreCorrupt("the schema's version")
-    if int(kept) > KNOWN:
-        raise SchemaMismatch(found=int(kept), known=KNOWN)
+    return int(version), int(since or 0)

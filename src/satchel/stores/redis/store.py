@@ -28,6 +28,7 @@ from satchel.store import (
     Outcome,
     PartialPage,
     RunPage,
+    Schema,
     SessionPage,
     Setting,
     Snapshot,
@@ -133,6 +134,14 @@ class RedisStore(Store):
             await asyncio.wait(opened.tasks)
         await opened.hints.close()
         await opened.servers.close()
+
+    async def schema(self) -> Schema:
+        servers = Servers(self._address)
+        try:
+            await servers.open()
+            return await schema.look(servers, self._keys)
+        finally:
+            await servers.close()
 
     async def check(self) -> Sequence[Finding]:
         opened = self._live()
@@ -395,6 +404,9 @@ class RedisStore(Store):
         if not found and limit > 0 and len(quiet) < 1_000:
             quiet[agent] = time.monotonic() + READY_PAUSE
         return found
+
+    async def refs(self, *, after: SessionRef | None = None, limit: int) -> list[SessionRef]:
+        return await _meant(self._lister().refs(after=after, limit=limit))
 
     async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
         hints = self._live().hints

@@ -4,7 +4,7 @@
 --
 -- KEYS: 1 session, 2 events, 3 messages, 4 idempotency records, 5 the user's list, 6 the tenant's list. For more than an
 -- append also: 7 calls, 8 their order, 9 what is newest, 10 runs, 11 their order, 12 ready, 13 sweep, 14 leases, 15 their
--- clocks, 16 streams; then the pieces of each stream that the change names; then, if the session's user changes, the
+-- clocks, 16 streams, 17 all sessions; then the pieces of each stream that the change names; then, if the session's user changes, the
 -- list of the one before.
 -- Answers: the clock, at least 1 (applied), 0 (stale), -1 (cannot be stored), -2 (needs all keys), -3 (held for somebody else), or the
 -- user in whose list the session stands (needs that key).
@@ -70,7 +70,8 @@ if is_full then
     redis.call('ZCARD', KEYS[14])
     redis.call('HLEN', KEYS[15])
     redis.call('SCARD', KEYS[16])
-    for index = 17, #KEYS - (has_old_list and 1 or 0) do redis.call('LLEN', KEYS[index]) end
+    redis.call('ZCARD', KEYS[17])
+    for index = 18, #KEYS - (has_old_list and 1 or 0) do redis.call('LLEN', KEYS[index]) end
     if has_old_list then redis.call('ZCARD', KEYS[#KEYS]) end
 end
 
@@ -116,6 +117,7 @@ if is_listed then
     redis.call('ZADD', KEYS[5], updated_at, session)
     redis.call('ZADD', KEYS[6], updated_at, session)
 end
+if not before then redis.call('ZADD', KEYS[17], 0, ref) end
 if is_moved then
     if after[3] then
         redis.call('ZADD', KEYS[12], 0, '*' .. ref, 0, 'a' .. after[3]:gsub('%z', '\0\255') .. '\0\1' .. ref)

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- What is due in buckets: sweep_at has come, or a lease is over; at most so many of each bucket, the first by their bytes.
 -- KEYS: of each bucket sweep, leases, and the clocks of leases that are not the server's. ARGV: the clock, the clock of leases,
--- its name, after, limit.
+-- its name, after, limit. Answers a list for each bucket.
 local now = clock(ARGV[1])
 local lease_now = ARGV[2] ~= '' and tonumber(ARGV[2]) or now
 local name, after, limit = ARGV[3], ARGV[4], tonumber(ARGV[5])
@@ -35,6 +35,6 @@ for index = 1, #KEYS, 3 do
     if #entries > limit then
         table.sort(entries, is_less)
     end
-    for place = 1, math.min(#entries, limit) do found[#found + 1] = entries[place] end
+    found[(index + 2) / 3] = {unpack(entries, 1, math.min(#entries, limit))}
 end
 return found
