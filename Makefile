@@ -1,6 +1,7 @@
 # Everything here needs make and Python 3.11 or later, and makes the rest itself: `make help`.
 #   PYTHON=/path/to/python3.12   the interpreter that .venv is made from (else the first good python3.x on the PATH)
 #   STORES='sqlite redis'        which stores `make bench` measures
+#   STORE=postgresql://…         where `make demo` plays (else on a SQLite file in its folder)
 #   ARGS='-k version'            handed on to demo, serve, test, test-full, bench and mutants
 
 SHELL := /bin/bash
@@ -10,6 +11,7 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?=
 ARGS ?=
+STORE ?=
 STORES ?= sqlite
 UV_VERSION := 0.13.9
 
@@ -24,8 +26,8 @@ help: ## list the targets
 	@echo "Satchel: make TARGET [ARGS='…'] [PYTHON=/path/to/python3]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: venv demo-wheels ## play the demo: an agent repairs a Flask project, is killed, and goes on (no network at play time)
-	@SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/satchel demo $(ARGS)
+demo: venv demo-wheels ## play the demo: an agent repairs a Flask project, its server is killed, and it goes on (no network at play time)
+	@SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/satchel demo $(if $(STORE),--store '$(STORE)') $(ARGS)
 
 serve: venv demo-wheels ## serve the demo's agents over HTTP on this machine, and print the line to try it with
 	@SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/satchel serve $(ARGS)

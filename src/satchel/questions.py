@@ -19,6 +19,7 @@ from satchel.domain.limits import Limits
 from satchel.domain.question import PendingQuestion
 from satchel.domain.rights import may_see
 from satchel.domain.run import Attempt, Run
+from satchel.domain.spelling import Spellings, spellings
 from satchel.errors import InvalidInput, LimitExceeded, SatchelError, StoreBusy, StoreCorrupt, StoreUnavailable
 from satchel.schemas import check_schema, refusal
 from satchel.store import Snapshot
@@ -34,6 +35,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     run: Run
     is_answered: bool
     answer: Any = None
+    spelt: Spellings = {}  # an answer that Python's numbers would spell otherwise
 
 
 async def ask(
@@ -70,14 +72,16 @@ async def ask(
     # Nothing is settled here: a lease that is over is not taken from the attempt that asks.
     page = await access.store.events(ref, after=seq - 1, before=seq + 1, limit=1)
     access.checked(ref, page.record)
-    return Asked(run=done.value, is_answered=True, answer=_answer_in(page.events, seq, session_id=ref.session_id))
+    text, answer = _answer_in(page.events, seq, session_id=ref.session_id)
+    return Asked(run=done.value, is_answered=True, answer=answer, spelt=spellings((("answer", text),)))
 
 
-def _answer_in(events: Sequence[Event], seq: int, *, session_id: str) -> Any:
+def _answer_in(events: Sequence[Event], seq: int, *, session_id: str) -> tuple[bytes, Any]:
     """Raises StoreCorrupt: what was answered and cannot be read is neither nothing nor asked again."""
     try:
         (event,) = events
-        return decode(bytes(read_body(event.body, QuestionAnswered).answer))
+        text = bytes(read_body(event.body, QuestionAnswered).answer)
+        return text, decode(text)
     except ValueError as wrong:
         raise StoreCorrupt(f"event {seq} of session {session_id}") from wrong
 

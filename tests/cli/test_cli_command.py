@@ -357,11 +357,15 @@ def test_demo_hands_its_flags_on_and_its_code_back(cli: Cli, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "satchel.demo.play", module)
     monkeypatch.delenv("SATCHEL_STORE")
     assert cli("demo", "--folder", "here", "--keep", "--json").code == 7
+    monkeypatch.setenv("SATCHEL_STORE", "sqlite:///of_somebody.db")  # not for a play: it has a variable of its own
     assert cli("demo").code == 7
+    assert cli("demo", "--store", "postgresql://db/demo").code == 7
     assert asked == [
-        {"folder": Path("here"), "json": True, "keep": True},
-        {"folder": None, "json": False, "keep": False},
+        {"folder": Path("here"), "json": True, "keep": True, "store": None},
+        {"folder": None, "json": False, "keep": False, "store": None},
+        {"folder": None, "json": False, "keep": False, "store": "postgresql://db/demo"},
     ]
+    assert cli("demo", "--store", "memory:").code == 2
 
 
 def test_starting_loads_no_tables_and_no_database(shell: None) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Callable
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ import pytest
 
 import satchel
 from satchel import Principal, SessionManager
+from satchel.demo.keys import DESK
 from satchel.demo.play import run_demo
-from satchel.demo.process import AgentProcess, ProcessEnded
+from satchel.demo.process import ServerEnded, ServerProcess
 from satchel.demo.scenes import controls, data, kill, repair
-from satchel.demo.stage import DESK, Stage
+from satchel.demo.stage import Stage
+from satchel.http.keys import KeyRing
+from tests.servers.postgres import new_database
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
 
@@ -52,13 +55,18 @@ def test_the_demo_plays_all_scenes_and_every_check_passes(tmp_path: Path, capsys
     assert {check["scene"] for check in document["checks"]} == {1, 2, 3, 4}
     assert "帮我修复这个 Flask 项目启动失败问题。" in printed.err  # the story is told beside the document
     assert Path(document["database"]).is_file()
+    assert document["store"] == f"sqlite:///{document['database']}"
     assert own_children() == before
+    log = (tmp_path / "demo" / "server.log").read_text()
+    requests = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    assert {"/v1/chat", "/v1/sessions/{session_id}/events"} <= {request.get("route") for request in requests}
+    assert "帮我" not in log
 
 
 @needs_wheels
 def test_what_was_lost_from_the_store_fails_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def lose_the_next_action(stage: Stage) -> None:
-        async with stage.sessions(DESK) as sessions:
+        async with stage.behind(DESK) as sessions:
             session = await sessions.restore_session(stage.session_id)
             await sessions.update_working_memory(
                 session.session_id, {"clear": ["next_action"]}, expected_version=session.version
@@ -66,16 +74,16 @@ def test_what_was_lost_from_the_store_fails_the_demo(tmp_path: Path, capsys: pyt
             await sessions.close_session(session.session_id)
 
     async def lose_the_open_call(stage: Stage) -> None:
-        async with stage.sessions(DESK) as sessions:
+        async with stage.behind(DESK) as sessions:
             await sessions.close_session(stage.session_id)
             await sessions.restore_session(stage.session_id)
 
     async def lose_the_media(stage: Stage) -> None:
-        async with stage.sessions(DESK) as sessions:
+        async with stage.behind(DESK) as sessions:
             await sessions.update_working_memory(stage.session_id, {"remove": {"completed": "media_B 是主要异常来源"}})
 
     async def open_again(stage: Stage) -> None:
-        async with stage.sessions() as sessions:
+        async with stage.behind() as sessions:
             await sessions.restore_session(stage.session_id)
 
     interludes = {
@@ -126,54 +134,73 @@ def test_a_scene_that_breaks_is_a_failed_check_and_the_others_still_play(
     assert "0 of 1 checks passed" in printed.getvalue()
 
 
-# The agent's process
+@needs_wheels
+@pytest.mark.full
+@pytest.mark.timeout(300)
+def test_on_postgresql_two_servers_share_the_store_and_nothing_of_the_demo_is_left_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = new_database()
+    assert run_demo(folder=tmp_path / "demo", json=True, store=url.replace("satchel@", "satchel:secret@")) == 0
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    assert document["passed"] is True
+    assert document["database"] is None
+    assert "secret" not in printed.out + printed.err
+
+    async def left() -> tuple[int, int]:
+        async with satchel.open(url) as store:
+            sessions = SessionManager(store, Principal.operator(tenant_id="demo"))
+            return len(await sessions.list_sessions()), len(await KeyRing(store).kept())
+
+    assert asyncio.run(left()) == (0, 0)
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if holds():
-            return
-        await asyncio.sleep(0.02)
-    raise TimeoutError
+# The server's process
 
 
-async def start(folder: Path) -> tuple[AgentProcess, str]:
-    url = f"sqlite:///{folder / 'agent.db'}"
-    async with satchel.open(url) as store:
-        sessions = SessionManager(store, Principal.user("ada", tenant_id="acme"))
-        session_id = (await sessions.create_session()).session_id
-    process = await AgentProcess.start(
-        store=url, agent="coding", workplace=folder, tenant="acme", user="ada", log=folder / "log"
+async def start(folder: Path, *, store: str | None = None) -> ServerProcess:
+    return await ServerProcess.start(
+        store=store or f"sqlite:///{folder / 'demo.db'}", workplaces=folder / "w", log=folder / "log", lease=30
     )
-    return process, session_id
 
 
-async def test_an_agent_process_ends_with_whoever_started_it_and_so_does_its_tool(tmp_path: Path) -> None:
-    process, session_id = await start(tmp_path)
-    process.send(do="answer", session_id=session_id, text="执行命令:echo $$ > shell.pid; sleep 300", lease=30.0)
-    number = tmp_path / "shell.pid"
-    await until(lambda: number.exists() and bool(number.read_text().strip()))
-    shell = psutil.Process(int(number.read_text()))
-    await process.end()  # closes its stdin, as the death of the starter does
-    await until(lambda: not shell.is_running() or shell.status() == "zombie")
-    async with satchel.open(f"sqlite:///{tmp_path / 'agent.db'}") as store:
-        sessions = SessionManager(store, Principal.user("ada", tenant_id="acme"))
-        session = await sessions.get_session(session_id)
-    assert [run.status for run in session.runs] == ["CANCELLED"]
-    assert [call.status for call in session.tool_history] == ["cancelled"]
+async def test_a_server_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, os, signal, sys, pathlib\n"
+        "from satchel.demo.process import ServerProcess\n"
+        "async def main():\n"
+        "    folder = pathlib.Path(sys.argv[1])\n"
+        "    server = await ServerProcess.start(\n"
+        "        store='sqlite:///' + str(folder / 'a.db'), workplaces=folder, log=folder / 'log', lease=30)\n"
+        "    print(server.pid, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    starter = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program, str(tmp_path)), stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await starter.communicate()
+    pid = int(out)
+    async with asyncio.timeout(20):
+        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110  # the system tells of a process that is not our child to nobody else
+            await asyncio.sleep(0.02)
 
 
-async def test_what_the_store_refuses_to_an_agent_process_is_heard(tmp_path: Path) -> None:
-    process, _ = await start(tmp_path)
-    try:
-        with pytest.raises(ProcessEnded, match="session_not_found"):
-            await process.ask(do="answer", session_id="sess_of_nobody", text="继续", lease=30.0)
-    finally:
-        await process.end()
+async def test_a_server_heeds_no_settings_of_others_and_ends_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SATCHEL_PORT", "1")
+    monkeypatch.setenv("SATCHEL_STORE", "sqlite:////nowhere/at.all")
+    server = await start(tmp_path)
+    assert (tmp_path / "demo.db").is_file()
+    await server.end()
+    assert not server.is_alive
+    await server.end()
 
 
-async def test_an_agent_process_that_breaks_says_its_last_words(tmp_path: Path) -> None:
-    process, _ = await start(tmp_path)
-    with pytest.raises(ProcessEnded, match="unknown request 'dance'"):
-        await process.ask(do="dance")
-    await process.end()
+async def test_a_server_that_does_not_start_says_its_last_words(tmp_path: Path) -> None:
+    before = own_children()
+    with pytest.raises(ServerEnded, match="nowhere"):
+        await start(tmp_path, store="nowhere:")
+    assert own_children() == before

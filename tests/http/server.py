@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -49,7 +50,13 @@ class Server:
 
 
 @contextmanager
-def serving(folder: Path, *flags: str, agents: tuple[str, ...] = AGENTS, port: int = 0) -> Iterator[Server]:
+def serving(
+    folder: Path,
+    *flags: str,
+    agents: tuple[str, ...] = AGENTS,
+    port: int = 0,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
     log = folder / "server.log"
     command = [sys.executable, "-W", "error", "-m", "satchel", "serve", "--store", f"sqlite:///{folder}/service.db"]
     with log.open("a") as errors:
@@ -59,6 +66,7 @@ def serving(folder: Path, *flags: str, agents: tuple[str, ...] = AGENTS, port: i
             stderr=errors,
             text=True,
             cwd=ROOT,
+            env=None if environment is None else {**os.environ, **environment},
         )
     try:
         ready = _first_line(process)

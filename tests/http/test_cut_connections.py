@@ -8,14 +8,16 @@ import json
 import random
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+import psutil
 import pytest
 
+from tests.http.crash_points import POINTS, VARIABLE
 from tests.http.fault_proxy import FaultProxy
 from tests.http.server import Server, developers_key, serving
 
@@ -27,19 +29,42 @@ FLAGS = ("--drain-seconds", "5", "--quiet")
 
 
 class Restarted:
-    """One service, by one server process after another on the same port."""
+    """One service, by one server process after another on the same port. ``crashes``: for each of them in turn, where it
+    dies by itself (see crash_points)."""
 
-    def __init__(self, folder: Path, servers: ExitStack, agents: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        servers: ExitStack,
+        agents: tuple[str, ...],
+        *flags: str,
+        crashes: Iterable[str] = (),
+    ) -> None:
         self._folder = folder
         self._servers = servers
         self._agents = agents
+        self._flags = flags
+        self._crashes = iter(crashes)
+        self.deaths = 0
         (folder / "satchel.toml").write_text("[server]\nrequests_per_second = 0\nruns_per_user = 0\n")
         self.server = self._start(0)
         self.port = self.server.port
 
     def _start(self, port: int) -> Server:
-        flags = (*FLAGS, "--config", str(self._folder / "satchel.toml"))
-        return self._servers.enter_context(serving(self._folder, *flags, agents=self._agents, port=port))
+        flags = (*FLAGS, *self._flags, "--config", str(self._folder / "satchel.toml"))
+        crash = {VARIABLE: next(self._crashes, "")}
+        return self._servers.enter_context(
+            serving(self._folder, *flags, agents=self._agents, port=port, environment=crash)
+        )
+
+    async def keep_up(self) -> None:
+        """Start it again whenever it died by itself, until cancelled."""
+        while True:
+            while self.server.process.poll() is None:  # noqa: ASYNC110  # nobody tells when a process dies
+                await asyncio.sleep(0.02)
+            assert self.server.process.returncode == -signal.SIGKILL
+            self.deaths += 1
+            self.server = await asyncio.to_thread(self._start, self.port)
 
     def restart(self, number: signal.Signals) -> None:
         code = self.server.stop(number)
@@ -76,7 +101,7 @@ async def until_answered(client: httpx.AsyncClient, write: Write, key: str) -> h
                 write.method, write.path, json=write.body, headers={"Idempotency-Key": key, "Connection": "close"}
             )
         except httpx.TransportError:
-            await asyncio.sleep(random.random() * 0.02)
+            await asyncio.sleep(random.random() * 0.05)
             continue
         if answer.status_code == 503:
             assert "retry-after" in answer.headers
@@ -86,16 +111,21 @@ async def until_answered(client: httpx.AsyncClient, write: Write, key: str) -> h
 
 
 def facts(answer: httpx.Response) -> Any:
-    """What a repeated call must be told alike. A session and a memory are read anew; all else is as it was first answered."""
+    """What a repeated call must be told alike. A session is read anew; all else is as it was first answered."""
     told = answer.json()
     if "lifecycle" in told:
         return answer.status_code, told["session_id"]
-    return answer.status_code, None if "next_action" in told else answer.content
+    return answer.status_code, answer.content
 
 
-async def storm(folder: Path, *, operations: int, kills: int) -> None:
+async def storm(
+    folder: Path, *, operations: int, kills: int = 0, crashes: Sequence[str] = (), workers: int = 1
+) -> None:
+    """``kills``: of the server, from outside, at any moment; with several ``workers``, of one of them. ``crashes``: points at
+    which one server after another dies by itself."""
     with ExitStack() as servers:
-        service = Restarted(folder, servers, ("--no-agents",))
+        agents = ("--agent", "tests.http.crash_points:nobody") if crashes else ("--no-agents",)
+        service = Restarted(folder, servers, agents, "--workers", str(workers), crashes=crashes)
         headers = {"Authorization": f"Bearer {developers_key(folder)}"}
         direct = f"http://127.0.0.1:{service.port}"
         async with (
@@ -112,7 +142,12 @@ async def storm(folder: Path, *, operations: int, kills: int) -> None:
             async def work() -> None:
                 for number in todo:
                     write = writes(number, sessions)
-                    answers = [await until_answered(client, write, f"key-{number}") for _ in range(2)]
+                    if workers == 1:
+                        answers = [await until_answered(client, write, f"key-{number}") for _ in range(2)]
+                    else:  # at once, and perhaps by two processes
+                        answers = await asyncio.gather(
+                            *(until_answered(client, write, f"key-{number}") for _ in range(2))
+                        )
                     assert answers[0].status_code in (200, 201), answers[0].text
                     answered[number] = [facts(answer) for answer in answers]
                     turn = len(answered) * (kills + 1) // operations - 1
@@ -124,9 +159,17 @@ async def storm(folder: Path, *, operations: int, kills: int) -> None:
             async def kill() -> None:
                 for turn in turns:
                     await turn.wait()
-                    await asyncio.to_thread(service.restart, signal.SIGKILL)
+                    if workers == 1:
+                        await asyncio.to_thread(service.restart, signal.SIGKILL)
+                    else:  # the others go on, and one is started in its place
+                        random.choice(psutil.Process(service.server.process.pid).children()).kill()
 
+            keeping = asyncio.create_task(service.keep_up()) if crashes else None
             await asyncio.gather(kill(), *(work() for _ in range(CLIENTS)))
+            if keeping is not None:
+                keeping.cancel()
+                await asyncio.wait({keeping})
+                assert service.deaths == len(crashes), "not every point was reached"
             for number, (first, second) in answered.items():
                 assert first == second, writes(number, sessions)
             assert len(answered) == operations
@@ -160,8 +203,30 @@ async def each_effect_is_there_once(client: httpx.AsyncClient, operations: int, 
         assert count == 1, (count, write)
 
 
-async def test_what_is_cut_and_repeated_is_done_once(tmp_path: Path) -> None:
-    await storm(tmp_path, operations=300, kills=1)
+def crash_turns(count: int, *, each: int) -> list[str]:
+    """All points in turn, a server each, which dies at about its ``each``th write there."""
+    draw = random.Random(11)
+    return [f"{POINTS[number % len(POINTS)]}:{draw.randrange(each // 2, each)}" for number in range(count)]
+
+
+async def test_what_is_cut_and_repeated_is_done_once_though_the_server_dies_around_its_commits(tmp_path: Path) -> None:
+    await storm(tmp_path, operations=200, crashes=crash_turns(3, each=40))
+
+
+async def test_what_two_processes_are_asked_at_once_is_done_once(tmp_path: Path) -> None:
+    await storm(tmp_path, operations=80, kills=1, workers=2)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+async def test_5000_operations_are_each_done_once_though_the_server_dies_around_its_commits(tmp_path: Path) -> None:
+    await storm(tmp_path, operations=5_000, crashes=crash_turns(30, each=120))
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+async def test_5000_operations_that_several_processes_are_asked_at_once_are_each_done_once(tmp_path: Path) -> None:
+    await storm(tmp_path, operations=5_000, kills=15, workers=3)
 
 
 @pytest.mark.full
@@ -268,8 +333,8 @@ async def load(folder: Path, *, clients: int, seconds: float, restarts: int) -> 
                 assert own == acknowledged, "an acknowledged write is lost, or is there twice"
 
 
-async def test_no_acknowledged_write_is_lost_under_50_clients_and_restarts(tmp_path: Path) -> None:
-    await load(tmp_path, clients=50, seconds=3, restarts=2)
+async def test_no_acknowledged_write_is_lost_under_200_clients_and_a_restart(tmp_path: Path) -> None:
+    await load(tmp_path, clients=200, seconds=3, restarts=1)
 
 
 @pytest.mark.full

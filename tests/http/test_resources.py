@@ -50,6 +50,36 @@ async def test_an_external_id_finds_its_session(door: Door) -> None:
     refused = await door("POST", "/v1/sessions", json={"external_id": "ticket-17", "if_exists": "raise"})
     assert (first.status_code, again.status_code, refused.status_code) == (201, 200, 409)
     assert first.json()["session_id"] == again.json()["session_id"]
+    for name, key, status in (("ticket-18", "makes", 201), ("ticket-18", "finds", 200)):
+        for replayed in (False, True):
+            answer = await door("POST", "/v1/sessions", json={"external_id": name}, headers={"Idempotency-Key": key})
+            assert (answer.status_code, "idempotent-replayed" in answer.headers) == (status, replayed)
+
+
+async def test_json_of_tools_runs_and_metadata_keeps_its_numbers(door: Door) -> None:
+    odd = '{"price": 1.10,"n":[1E2,0.12345678901234567890]}'
+    session = await door.session()
+    changed = await door("PATCH", session, content=b'{"metadata":%s}' % odd.encode())
+    called = await door(
+        "POST",
+        f"{session}/tool-history",
+        who="adas agent",
+        content=f'{{"tool":"t","arguments":{odd},"result":{odd}}}'.encode(),
+    )
+    ran = await door(
+        "POST",
+        f"{session}/runs",
+        content=f'{{"input":{{"role":"user","content":"x","n":1.10}},"metadata":{odd}}}'.encode(),
+    )
+    assert '"price":1.10,"n":[1E2,0.12345678901234567890]' in changed.text.replace(": ", ":")
+    assert called.text.count(odd) == 2
+    assert odd in ran.text
+    assert '"n":1.10' in ran.text
+    for path, count in (("/tool-history", 2), ("/runs", 1), (f"/runs/{ran.json()['run_id']}", 1), ("", 3)):
+        assert (await door("GET", session + path)).text.count(odd) == count
+    assert '"price":1.10' in (await door("GET", "/v1/sessions")).text.replace(": ", ":")
+    chat = await door("POST", "/v1/chat", json={"message": "x", "wait": 0})
+    assert chat.status_code == 202
 
 
 async def test_a_bare_message_is_kept_byte_for_byte_and_is_a_users(door: Door) -> None:
@@ -347,6 +377,29 @@ async def test_sessions_per_user_are_limited_when_asked_for() -> None:
         full = await door("POST", "/v1/sessions")
         assert (full.status_code, problem_of(full)["code"]) == (409, "too_many_sessions")
         assert (await door("POST", "/v1/sessions", who="bob")).status_code == 201
+
+
+async def test_a_limit_is_not_for_who_asks_again_or_finds_what_is_there() -> None:
+    async with open_door(sessions_per_user=2, runs_per_user=1, agents=("x",)) as door:
+        made = [
+            (await door("POST", "/v1/sessions", json=body, headers={"Idempotency-Key": "k"}))
+            for body in ({"external_id": "talk"}, {"title": "t"})
+        ]
+        again = [
+            (await door("POST", "/v1/sessions", json=body, headers={"Idempotency-Key": key}))
+            for body, key in (({"external_id": "talk"}, "k"), ({"title": "t"}, "k"), ({"external_id": "talk"}, "other"))
+        ]
+        assert [answer.status_code for answer in (*made, *again)] == [201, 201, 201, 201, 200]
+        assert (await door("POST", "/v1/sessions", headers={"Idempotency-Key": "new"})).status_code == 409
+        chat = {"external_id": "talk", "message": "hi", "wait": 0}
+        for replayed in (False, True):
+            said = await door("POST", "/v1/chat", json=chat, headers={"Idempotency-Key": "said"})
+            assert (said.status_code, "idempotent-replayed" in said.headers) == (202, replayed)
+        assert (await door("POST", "/v1/chat", json=chat, headers={"Idempotency-Key": "more"})).status_code == 429
+        stranger = await door(
+            "POST", "/v1/chat", json=chat | {"external_id": "bobs"}, headers={"Idempotency-Key": "said"}
+        )
+        assert stranger.status_code == 409
 
 
 async def test_open_runs_per_user_are_limited_and_ended_ones_do_not_count() -> None:

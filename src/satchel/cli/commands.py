@@ -25,6 +25,7 @@ from satchel.cli import (
 )
 from satchel.cli.chat.command import chat
 from satchel.cli.exit_codes import explained
+from satchel.cli.failures import StoreNotShared
 
 ABOUT = """Sessions of AI agents: conversation, working memory, tool history and runs, in a store that survives.
 
@@ -44,14 +45,24 @@ Exit codes:
 {explained()}"""
 
 
-def play_demo(*, folder: flags.Folder = None, json: flags.Json = False, keep: flags.Keep = False) -> int:
-    """Play the demo: an agent repairs a project, is killed, and goes on where it was.
+def play_demo(
+    *,
+    folder: flags.Folder = None,
+    store: flags.DemosStore = None,
+    json: flags.Json = False,
+    keep: flags.Keep = False,
+) -> int:
+    """Play the demo: an agent repairs a project, its server is killed, and another goes on where it was.
 
-    Offline, with a scripted agent and real tools. Each check that it prints is computed; the exit code is 1 if one fails.
+    Over HTTP, with real servers, on this machine alone; the agent is scripted, its tools are real. Each check that it prints
+    is computed; the exit code is 1 if one fails.
     """
+    serving.check_extras("client", "server")
+    if store is not None and store.startswith("memory:"):
+        raise StoreNotShared
     from satchel.demo.play import run_demo
 
-    return run_demo(folder=folder, json=json, keep=keep)
+    return run_demo(folder=folder, json=json, keep=keep, store=store)
 
 
 def _version() -> str:

@@ -26,12 +26,19 @@ def variable(flag: str) -> str:
     return "SATCHEL_" + flag.lstrip("-").replace("-", "_").upper()
 
 
-def flag(*names: str, about: str, group: Group = OPTIONS, show_default: bool = False, **options: Any) -> Parameter:
+def flag(
+    *names: str,
+    about: str,
+    group: Group = OPTIONS,
+    show_default: bool = False,
+    env_var: str | None = None,
+    **options: Any,
+) -> Parameter:
     return Parameter(
         name=names,
         help=about,
         group=group,
-        env_var=variable(names[0]),
+        env_var=env_var or variable(names[0]),
         env_var_split=split_variable,
         show_env_var=group is WHERE,  # the rule is in the help of `satchel` itself
         show_default=show_default,
@@ -255,6 +262,16 @@ Grace = Annotated[
         show_default=True,
     ),
 ]
+DemosStore = Annotated[
+    str | None,
+    flag(
+        "--store",
+        about="A store to play on, as a tenant of the demo's own; with PostgreSQL two servers share it. Left out: a SQLite file"
+        " in the demo's folder. Its variable is SATCHEL_DEMO_STORE.",
+        env_var="SATCHEL_DEMO_STORE",
+        metavar="URL",
+    ),
+]
 Keep = Annotated[bool, flag("--keep", about="Leave the demo's files there.")]
 ChatStore = Annotated[
     str | None,
@@ -297,6 +314,15 @@ ServedAgents = Annotated[
         about="An agent to serve, [NAME=]MODULE:OBJECT; repeat it for more. The first is that of runs which name none."
         " Left out: the demo's, coding and data.",
         metavar="AGENT",
+    ),
+]
+Traces = Annotated[
+    Literal["off", "otlp", "console"] | None,
+    flag(
+        "--traces",
+        about="Where OpenTelemetry spans of requests, runs and tool calls go: otlp (the OTEL_* variables say where), console"
+        " (stderr). Left out: off.",
+        metavar="WHERE",
     ),
 ]
 NoAgents = Annotated[bool, flag("--no-agents", about="Serve requests alone; workers elsewhere execute the runs.")]

@@ -6,6 +6,7 @@ import shlex
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def serve_http(
     lease: flags.ServedLease = None,
     drain_seconds: flags.Drain = None,
     workers: flags.Workers = None,
+    traces: flags.Traces = None,
     folder: flags.Folder = None,
     config: flags.Config = None,
     quiet: flags.Quiet = False,
@@ -43,7 +45,7 @@ def serve_http(
     SIGTERM and Ctrl-C: streams end, requests that are here are answered, runs have --drain-seconds to finish. A second one
     ends it at once.
     """
-    _needs_server()
+    check_extras("server")
     settings = load_settings(
         {
             "server.store": store,
@@ -53,6 +55,7 @@ def serve_http(
             "server.lease": lease,
             "server.drain_seconds": drain_seconds,
             "server.workers": workers,
+            "server.traces": traces,
             "server.access_log": False if quiet else None,
             "policy.idle": idle,
             "policy.max_lifetime": max_lifetime,
@@ -169,12 +172,13 @@ def _toml(value: Any) -> str:
     return output.encoded(value).decode()
 
 
-def _needs_server() -> None:
-    try:
-        import litestar  # noqa: F401  # so that a missing extra is named before anything is opened
-        import uvicorn  # noqa: F401  # the same
-    except ModuleNotFoundError as missing:
+_NEEDS = {"client": ("httpx",), "server": ("litestar", "uvicorn")}
+
+
+def check_extras(*extras: str) -> None:
+    """So that a missing extra is named before anything is opened. Raises FlagRefused."""
+    missing = [(extra, name) for extra in extras for name in _NEEDS[extra] if find_spec(name) is None]
+    for extra, name in missing:
         raise FlagRefused(
-            f"the server needs {missing.name}, which is not installed; install the extra server:"
-            "  pip install 'satchel[server]'"
-        ) from missing
+            f"the {extra} needs {name}, which is not installed; install the extra {extra}:  pip install 'satchel[{extra}]'"
+        )

@@ -17,6 +17,7 @@ from satchel.cli.exit_codes import ExitCode
 from satchel.cli.failures import FlagRefused, StoreNotShared
 from satchel.cli.store import run_async
 from satchel.cli.visible import lines_kept
+from satchel.traces import Exporter, traces_to
 from satchel.worker import Served, Worker, is_code_left, load_agent
 
 
@@ -27,6 +28,7 @@ def serve_agents(
     concurrency: flags.Concurrency = 8,
     lease: flags.Lease = 30.0,
     grace: flags.Grace = 20.0,
+    traces: flags.Traces = None,
 ) -> None:
     """Execute the runs that wait for an agent: any session's, of all tenants, several at once.
 
@@ -40,7 +42,7 @@ def serve_agents(
         raise StoreNotShared
     agents = load_agents(agent)
     log_to_stderr()
-    run_async(_serve(store, agents, concurrency=concurrency, lease=lease, grace=grace))
+    run_async(_serve(store, agents, traces or "off", concurrency=concurrency, lease=lease, grace=grace))
     leave_stuck_threads()
 
 
@@ -56,9 +58,12 @@ def load_agents(written: Sequence[str]) -> dict[str, Served]:
     return agents
 
 
-async def _serve(url: str, agents: dict[str, Served], *, concurrency: int, lease: float, grace: float) -> None:
-    async with satchel.open(url) as store:
-        worker = Worker(store, agents, concurrency=concurrency, lease=lease, grace=grace)
+async def _serve(
+    url: str, agents: dict[str, Served], exporter: Exporter, *, concurrency: int, lease: float, grace: float
+) -> None:
+    async with satchel.open(url) as store, traces_to(exporter) as traces:
+        served = agents if traces is None else traces.agents(agents)
+        worker = Worker(store, served, concurrency=concurrency, lease=lease, grace=grace)
         _heed_signals(worker, grace)
         output.say(f"satchel worker {os.getpid()} serves {', '.join(worker.agents)}: {concurrency} runs at once")
         await worker.run_forever()

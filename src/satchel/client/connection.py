@@ -18,6 +18,7 @@ import msgspec
 
 from satchel.access import checked_attempt, checked_whole
 from satchel.client.refusals import About, Refusal, refusal_of
+from satchel.client.tracing import trace_headers
 from satchel.domain.idempotency import checked_key
 from satchel.domain.json_text import kind_of
 from satchel.domain.limits import DEFAULT_LIMITS, Limits
@@ -182,7 +183,7 @@ class Connection:
             try:
                 async with asyncio.timeout(self._timeout):
                     reply = await self._client().request(
-                        method, address, headers={**self._headers, **headers}, content=content
+                        method, address, headers={**self._headers, **trace_headers(), **headers}, content=content
                     )
             except (httpx.LocalProtocolError, httpx.UnsupportedProtocol):
                 raise  # nothing was sent, and another try would be no better
@@ -219,7 +220,7 @@ class Connection:
         """What a stream says, as it comes; None: there is nothing more to follow. Raises Refused, and as httpx does."""
         httpx = load_httpx()
         timeout = httpx.Timeout(self._timeout, read=max(SILENCE, self._timeout))
-        sent = {**self._headers, **headers, "Accept": "text/event-stream"}
+        sent = {**self._headers, **trace_headers(), **headers, "Accept": "text/event-stream"}
         async with self._client().stream("GET", self.address(path, query), headers=sent, timeout=timeout) as reply:
             if reply.status_code == 204:
                 yield None

@@ -50,7 +50,8 @@ class RemoteLifecycle(RemoteReading):
             "policy": None if policy is None else _shown(policy),
         }
         reply = await self._server.write("POST", SESSIONS, body, about={}, idempotency_key=idempotency_key)
-        return session_from_json(reply.body, replayed=reply.replayed)
+        session = session_from_json(reply.body, replayed=reply.replayed)
+        return session if reply.status == 201 else msgspec.structs.replace(session, existed=True)
 
     async def rename_session(
         self,

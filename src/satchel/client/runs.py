@@ -17,7 +17,7 @@ from satchel.access import (
 )
 from satchel.client.connection import Reply, is_plain_id, part
 from satchel.client.reading import checked_cursor, path_of, who_is_calling
-from satchel.client.snapshots import page_from, run_from, run_of, session_from_json
+from satchel.client.snapshots import member, page_from, run_from, session_from_json
 from satchel.client.texts import RemoteTexts
 from satchel.domain.ids import checked_id
 from satchel.domain.json_text import admit_value, decode, kind_of
@@ -25,6 +25,7 @@ from satchel.domain.message import admit_message, admit_metadata
 from satchel.domain.page import Page
 from satchel.domain.principal import Principal
 from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run, RunStatus
+from satchel.domain.spelling import spellings_in
 from satchel.errors import InvalidInput, RunFenced, RunNotFound
 from satchel.questions import (
     EXPIRES_IN,
@@ -288,9 +289,10 @@ class RemoteRunManager(RemoteTexts, RunManager):
         )
         asked = decode(reply.body)
         return Asked(
-            run=run_of(asked["run"], replayed=reply.replayed),
+            run=run_from(member(reply.body, "run"), replayed=reply.replayed),
             is_answered=asked["is_answered"],
             answer=asked["answer"],
+            spelt=spellings_in(reply.body, ("answer",)),
         )
 
     def _schema(self, schema: object) -> msgspec.Raw:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from satchel.domain.question import Question
 from satchel.domain.record import Origin
 from satchel.domain.run import Run, RunError, Usage
 from satchel.domain.session import Session, Transitioned
+from satchel.domain.spelling import spellings_in
 from satchel.domain.tool_call import ToolCall
 
 T = TypeVar("T")
@@ -29,10 +30,12 @@ class _Page(msgspec.Struct):
     next: str | None = None
 
 
-class _Several(msgspec.Struct):
-    """What of a session holds messages, whose bytes are kept."""
+class _Held(msgspec.Struct):
+    """What a session holds, as its bytes."""
 
     messages: list[msgspec.Raw]
+    tool_history: list[msgspec.Raw]
+    runs: list[msgspec.Raw]
 
 
 class _Event(msgspec.Struct, kw_only=True):
@@ -52,7 +55,8 @@ class _Event(msgspec.Struct, kw_only=True):
 
 
 _decode_page = msgspec.json.Decoder(_Page).decode
-_decode_several = msgspec.json.Decoder(_Several).decode
+_decode_held = msgspec.json.Decoder(_Held).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_event = msgspec.json.Decoder(_Event).decode
 
 
@@ -85,10 +89,7 @@ def event_from(text: bytes) -> Event:
 
 
 def call_from(text: bytes, *, replayed: bool = False) -> ToolCall:
-    return _call(decode(text), replayed=replayed)
-
-
-def _call(shown: dict[str, Any], *, replayed: bool = False) -> ToolCall:
+    shown = decode(text)
     return ToolCall(
         seq=shown["seq"],
         version=shown["version"],
@@ -106,14 +107,12 @@ def _call(shown: dict[str, Any], *, replayed: bool = False) -> ToolCall:
         repeat_of=shown["repeat_of"],
         step=shown.get("step"),
         replayed=replayed,
+        spelt=spellings_in(text, ("arguments", "result", "error")),
     )
 
 
 def run_from(text: bytes, *, replayed: bool = False) -> Run:
-    return run_of(decode(text), replayed=replayed)
-
-
-def run_of(shown: dict[str, Any], *, replayed: bool = False) -> Run:
+    shown = decode(text)
     error = shown["error"]
     return Run(
         run_id=shown["run_id"],
@@ -137,24 +136,31 @@ def run_of(shown: dict[str, Any], *, replayed: bool = False) -> Run:
         input_seq=shown["input_seq"],
         cancel_requested=shown["cancel_requested"],
         metadata=shown["metadata"],
-        question=_question(shown.get("question")),
+        question=_question(text) if shown.get("question") is not None else None,
         memory=shown.get("memory", "session"),
         working_memory=shown.get("working_memory", {}),
         not_merged=shown.get("not_merged", {}),
         replayed=replayed,
+        spelt=spellings_in(text, ("input", "metadata", "working_memory", "not_merged")),
     )
 
 
-def _question(shown: dict[str, Any] | None) -> Question | None:
-    if shown is None:
-        return None
+def _question(run: bytes) -> Question:
+    text = member(run, "question")
+    shown = decode(text)
     return Question(
         name=shown["name"],
         question=shown["question"],
         schema=shown["schema"],
         expires=parse_rfc3339(shown["expires_at"]),
         seq=shown["seq"],
+        spelt=spellings_in(text, ("schema",)),
     )
+
+
+def member(text: bytes, name: str) -> bytes:
+    """The text of an object's member."""
+    return bytes(_decode_members(text)[name])
 
 
 def memory_from_json(text: bytes, *, replayed: bool = False) -> WorkingMemory:
@@ -166,7 +172,8 @@ def memory_from_json(text: bytes, *, replayed: bool = False) -> WorkingMemory:
 def session_from_json(text: bytes, *, replayed: bool = False) -> Session:
     shown = decode(text)
     memory, origin = shown["working_memory"], shown["forked_from"]
-    messages = [Message.from_json(bytes(raw)) for raw in _decode_several(text).messages]
+    held = _decode_held(text)
+    messages = [Message.from_json(bytes(raw)) for raw in held.messages]
     return Session(
         session_id=shown["session_id"],
         tenant_id=shown["tenant_id"],
@@ -185,8 +192,8 @@ def session_from_json(text: bytes, *, replayed: bool = False) -> Session:
         else memory_from(msgspec.json.encode(memory), version=shown["working_memory_version"]),
         metadata=Members(shown["metadata"], "update_session"),
         messages=Items(messages, "append_message"),
-        tool_history=Items((_call(call) for call in shown["tool_history"]), "append_tool_history"),
-        runs=Items((run_of(run) for run in shown["runs"]), "add_run"),
+        tool_history=Items((call_from(bytes(raw)) for raw in held.tool_history), "append_tool_history"),
+        runs=Items((run_from(bytes(raw)) for raw in held.runs), "add_run"),
         message_count=shown["message_count"],
         tool_call_count=shown["tool_call_count"],
         run_count=shown["run_count"],
@@ -203,6 +210,7 @@ def session_from_json(text: bytes, *, replayed: bool = False) -> Session:
         transition_count=shown["transition_count"],
         forked_from=None if origin is None else Origin(session_id=origin["session_id"], seq=origin["seq"]),
         replayed=replayed,
+        spelt=spellings_in(text, ("metadata",)),
     )
 
 

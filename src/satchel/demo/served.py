@@ -29,21 +29,28 @@ class ServedAgent:
         self._make = make
 
     async def run(self, ctx: RunContext) -> None:
-        workplace = self._folder / self.name / ctx.session_id
-        await asyncio.to_thread(self._prepare, workplace)
+        workplace = workplace_of(self._folder, self.name, ctx.session_id)
+        await asyncio.to_thread(prepare, workplace, self._build)
         await self._make(workplace).run(ctx)
 
-    def _prepare(self, workplace: Path) -> None:
-        """One run of a session at a time: nobody else builds here. What was left half built begins anew."""
-        ready = workplace.with_name(workplace.name + ".ready")
-        if ready.exists():
-            return
-        if workplace.is_dir():
-            shutil.rmtree(workplace)
-        workplace.unlink(missing_ok=True)
-        workplace.parent.mkdir(parents=True, exist_ok=True)
-        self._build(workplace)
-        ready.touch()
+
+def workplace_of(folder: Path, agent: str, session_id: str) -> Path:
+    """Where the agent works for this session."""
+    return folder / agent / session_id
+
+
+def prepare(workplace: Path, build: Build) -> None:
+    """Builds it, unless it is there. One run of a session at a time: nobody else builds here. What was left half built
+    begins anew."""
+    ready = workplace.with_name(workplace.name + ".ready")
+    if ready.exists():
+        return
+    if workplace.is_dir():
+        shutil.rmtree(workplace)
+    workplace.unlink(missing_ok=True)
+    workplace.parent.mkdir(parents=True, exist_ok=True)
+    build(workplace)
+    ready.touch()
 
 
 def demo_agents(store_url: str, folder: Path | None = None) -> dict[str, Served]:

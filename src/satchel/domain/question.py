@@ -9,6 +9,7 @@ import msgspec
 
 from satchel.domain.clock import rfc3339, to_datetime
 from satchel.domain.json_text import NO_JSON, decode
+from satchel.domain.spelling import Spellings, spellings
 
 EXPIRED = "question_expired"  # why a run failed whose question nobody answered
 
@@ -52,6 +53,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     schema: Any
     expires: int
     seq: int
+    spelt: Spellings = {}
 
     @property
     def expires_at(self) -> datetime:
@@ -66,6 +68,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             "seq": self.seq,
         }
 
+    def to_json(self) -> bytes:
+        """:meth:`to_dict` as JSON; numbers are spelled as they were given."""
+        return msgspec.json.encode(self.to_dict() | self.spelt)
+
     @classmethod
     def from_pending(cls, pending: PendingQuestion) -> Question:
         schema = bytes(pending.schema)
@@ -75,4 +81,5 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             schema=decode(schema) if schema else None,
             expires=pending.expires_at,
             seq=pending.seq,
+            spelt=spellings((("schema", schema),)),
         )

@@ -10,6 +10,7 @@ import msgspec
 from satchel.domain.clock import rfc3339, to_datetime
 from satchel.domain.json_text import NO_JSON, decode
 from satchel.domain.question import AnsweredQuestion, PendingQuestion, Question
+from satchel.domain.spelling import Spellings, spellings
 
 RunStatus = Literal["READY", "RUNNING", "WAITING", "COMPLETED", "FAILED", "CANCELLED"]
 OnBusy = Literal["reject", "queue", "cancel"]
@@ -137,6 +138,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     working_memory: dict[str, Any] = {}
     not_merged: dict[str, Any] = {}
     replayed: bool = False
+    spelt: Spellings = {}  # JSON of other people's that Python's numbers would spell otherwise: for to_json
 
     @property
     def is_terminal(self) -> bool:
@@ -198,6 +200,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             shown["not_merged"] = self.not_merged
         return shown
 
+    def to_json(self) -> bytes:
+        """:meth:`to_dict` as JSON; numbers are spelled as they were given."""
+        shown = self.to_dict() | self.spelt
+        if self.question is not None:
+            shown["question"] = msgspec.Raw(self.question.to_json())
+        return msgspec.json.encode(shown)
+
     @classmethod
     def from_row(cls, row: RunRow, *, session_id: str, version: int | None = None, replayed: bool = False) -> Run:
         raw_input, raw_metadata = bytes(row.input), bytes(row.metadata)
@@ -229,6 +238,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             working_memory=decode(layer) if layer else {},
             not_merged=decode(not_merged) if not_merged else {},
             replayed=replayed,
+            spelt=spellings(
+                (
+                    ("input", raw_input),
+                    ("metadata", raw_metadata),
+                    ("working_memory", layer),
+                    ("not_merged", not_merged),
+                )
+            ),
         )
 
 

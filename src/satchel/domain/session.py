@@ -15,6 +15,7 @@ from satchel.domain.memory import WorkingMemory, memory_from
 from satchel.domain.message import Message
 from satchel.domain.record import Origin, SessionRecord, SessionStatus
 from satchel.domain.run import Run, Usage
+from satchel.domain.spelling import Spellings, spellings
 from satchel.domain.tool_call import ToolCall
 from satchel.errors import FrozenSnapshot
 
@@ -47,7 +48,8 @@ class Session(msgspec.Struct, kw_only=True, eq=True):
 
     ``messages``, ``tool_history`` and ``runs`` are the newest 50 of each, oldest first, where they were asked for;
     ``message_count``, ``tool_call_count`` and ``run_count`` are the totals. In lists ``working_memory`` is None.
-    ``status`` is the one that holds at the instant of reading.
+    ``status`` is the one that holds at the instant of reading. ``existed``: ``create_session`` found it by its
+    ``external_id``, and did not make it.
     """
 
     session_id: str
@@ -78,6 +80,8 @@ class Session(msgspec.Struct, kw_only=True, eq=True):
     transition_count: int
     forked_from: Origin | None = None
     replayed: bool = False
+    existed: bool = False
+    spelt: Spellings = {}  # JSON of other people's that Python's numbers would spell otherwise: for to_json
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         how = _WRITERS.get(name)
@@ -99,6 +103,23 @@ class Session(msgspec.Struct, kw_only=True, eq=True):
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON shows it."""
+        return self._own() | {
+            "messages": [message.to_dict() for message in self.messages],
+            "tool_history": [call.to_dict() for call in self.tool_history],
+            "runs": [run.to_dict() for run in self.runs],
+        }
+
+    def to_json(self) -> bytes:
+        """:meth:`to_dict` as JSON; messages keep the bytes of their bodies, and numbers are spelled as they were given."""
+        held = {
+            "messages": [msgspec.Raw(message.to_json()) for message in self.messages],
+            "tool_history": [msgspec.Raw(call.to_json()) for call in self.tool_history],
+            "runs": [msgspec.Raw(run.to_json()) for run in self.runs],
+        }
+        return msgspec.json.encode(self._own() | self.spelt | held)
+
+    def _own(self) -> dict[str, Any]:
+        """All but what it holds."""
 
         def shown(moment: datetime | None) -> str | None:
             return None if moment is None else moment.isoformat(timespec="microseconds")[:-6] + "Z"  # always UTC
@@ -133,16 +154,7 @@ class Session(msgspec.Struct, kw_only=True, eq=True):
             "forked_from": None
             if self.forked_from is None
             else {"session_id": self.forked_from.session_id, "seq": self.forked_from.seq},
-            "messages": [message.to_dict() for message in self.messages],
-            "tool_history": [call.to_dict() for call in self.tool_history],
-            "runs": [run.to_dict() for run in self.runs],
         }
-
-    def to_json(self) -> bytes:
-        """:meth:`to_dict` as JSON; messages keep the bytes of their bodies."""
-        shown = self.to_dict()
-        shown["messages"] = [msgspec.Raw(message.to_json()) for message in self.messages]
-        return msgspec.json.encode(shown)
 
 
 def session_from(
@@ -176,6 +188,7 @@ def session_from(
         if working_memory is None
         else memory_from(working_memory, version=record.changed.working_memory),
         metadata=Members(decode(metadata) if metadata else {}, "update_session"),
+        spelt=spellings((("metadata", metadata),)),
         messages=Items(messages, "append_message"),
         tool_history=Items(tool_history, "append_tool_history"),
         runs=Items(runs, "add_run"),

@@ -11,6 +11,7 @@ import msgspec
 
 from satchel.domain.clock import rfc3339, to_datetime
 from satchel.domain.json_text import canonical, decode
+from satchel.domain.spelling import Spellings, spellings, spellings_in
 
 ToolCallStatus = Literal["started", "succeeded", "failed", "cancelled", "unknown"]
 # Where the result is kept: in an event of its own, or in a tool message (as its text, or as JSON written into it).
@@ -62,6 +63,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     repeat_of: int | None = None
     step: str | None = None
     replayed: bool = False
+    spelt: Spellings = {}  # JSON of other people's that Python's numbers would spell otherwise: for to_json
 
     @property
     def is_open(self) -> bool:
@@ -99,6 +101,10 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
             "step": self.step,
         }
 
+    def to_json(self) -> bytes:
+        """:meth:`to_dict` as JSON; numbers are spelled as they were given."""
+        return msgspec.json.encode(self.to_dict() | self.spelt)
+
     @classmethod
     def from_row(cls, row: CallRow, *, replayed: bool = False, version: int | None = None) -> ToolCall:
         start = decode(row.start_body)
@@ -120,6 +126,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
             repeat_of=row.repeat_of,
             step=row.step,
             replayed=replayed,
+            spelt=_spelt(row),
         )
 
 
@@ -138,6 +145,19 @@ def _outcome(row: CallRow) -> tuple[Any, Any]:
     if row.result_kind == "json" and isinstance(content, str):
         content = decode(content)
     return (beside.get("result"), content) if row.status == "failed" else (content, beside.get("error"))
+
+
+def _spelt(row: CallRow) -> Spellings:
+    """As ``_outcome`` finds the values."""
+    found = spellings_in(row.start_body, ("arguments",))
+    if row.end_body is None:
+        return found
+    if row.result_kind == "event":
+        return found | spellings_in(row.end_body, ("result", "error"))
+    found |= spellings_in(row.start_body, ("error",) if row.status != "failed" else ("result",))
+    if row.result_kind == "json" and isinstance(content := decode(row.end_body).get("content"), str):
+        found |= spellings((("error" if row.status == "failed" else "result", content.encode()),))
+    return found
 
 
 def hash_arguments(tool: str, arguments: object) -> bytes:

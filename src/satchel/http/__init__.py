@@ -11,6 +11,7 @@ errors), Litestar's router (``app``), and a handler of ``resources``, which deco
 ``streams``        server-sent events       ``shapes``      the JSON that goes in and out    ``openapi``  the document
 ``identity``       who is calling           ``keys``        API keys       ``tokens``     JWT
 ``service``        what requests share      ``rates``, ``limits``          how much one caller may do
+``traced``         a span for each request, around all of it, if asked for
 ``settings``       toml, variables, flags   ``metrics``, ``logs``, ``health``   what an operator sees
 ``serve``          one server process       ``fleet``       several of them on one port      ``protocol``
 =================  ====================================================================================================

@@ -60,8 +60,8 @@ def page_of(items: Iterable[bytes], next_cursor: str | None, url: str) -> Answer
     return Answer(body, headers=[(b"link", f'<{url}>; rel="next"'.encode("latin-1"))])
 
 
-def dicts(page: Page[Any]) -> list[bytes]:
-    return [encode(item.to_dict()) for item in page.items]
+def texts(page: Page[Any]) -> list[bytes]:
+    return [item.to_json() for item in page.items]
 
 
 def event_json(event: Event) -> bytes:

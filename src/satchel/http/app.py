@@ -25,6 +25,8 @@ from satchel.http.route import Route
 from satchel.http.service import Service
 from satchel.http.settings import ServerSettings
 from satchel.http.table import ROUTES
+from satchel.http.traced import TracedApp
+from satchel.traces import Traces
 
 _SESSION_ID = re.compile(r"sess_[a-z2-7]{24}")
 
@@ -35,19 +37,22 @@ def make_app(
     principal_of: Hook | None = None,
     settings: ServerSettings | None = None,
     agents: Sequence[str] = (),
+    traces: Traces | None = None,
 ) -> App:
     """The service over ``store``, which is open while the app serves and stays its opener's.
 
     Plain ASGI: mount it in another application. ``principal_of`` is asked who is calling, in place of our keys: it gets the
     request (headers, cookies, ``scope``) and gives a Principal, or raises Unauthenticated. ``agents``: the names of the
-    agents that workers serve on this store, the one by default first.
+    agents that workers serve on this store, the one by default first. ``traces``: where the spans of requests go.
     """
     identity: Identity = Credentials(KeyRing(store)) if principal_of is None else Hooked(principal_of)
-    return app_of(Service(store, identity, settings=settings or ServerSettings(), agents=agents))
+    return app_of(Service(store, identity, settings=settings or ServerSettings(), agents=agents, traces=traces))
 
 
 def app_of(service: Service, routes: tuple[Route, ...] = ROUTES) -> App:
-    return Gate(_routed(routes), service, open_paths=[route.path for route in routes if route.is_open])
+    open_paths = [route.path for route in routes if route.is_open]
+    gate = Gate(_routed(routes), service, open_paths=open_paths)
+    return gate if service.traces is None else TracedApp(gate, service.traces, quiet_paths=open_paths)
 
 
 @cache

@@ -16,9 +16,9 @@ from satchel.errors import InvalidInput, MessageNotFound, RunNotFound, ToolCallN
 from satchel.http.answers import Answer
 from satchel.http.asgi import Receive, Scope
 from satchel.http.bodies import admit_envelope, check_media_type, check_text, decode_as, read_body
-from satchel.http.limits import check_session_count
+from satchel.http.limits import check_session_count, was_answered
 from satchel.http.parameters import read_query
-from satchel.http.problems import Places
+from satchel.http.problems import Places, TooManyRuns
 from satchel.http.route import Route
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
@@ -121,13 +121,21 @@ class Call:
     async def add_run(self, session_id: str, **options: Any) -> Run:
         """Within the number of runs that a caller may have open."""
         open_runs = self.service.open_runs
-        await open_runs.check(self.principal, self.runs)
+        try:
+            await open_runs.check(self.principal, self.runs)
+        except TooManyRuns:
+            if not await was_answered(self.service.store, self.principal, session_id, options["idempotency_key"]):
+                raise
         run = await self.runs.add_run(session_id, **options)
         open_runs.added(self.principal, run)
+        if self.service.traces is not None:
+            self.service.traces.run_added(run)
         return run
 
-    async def check_session_count(self, user_id: str | None) -> None:
-        await check_session_count(self.sessions, user_id, most=self.service.settings.sessions_per_user)
+    async def check_session_count(self, user_id: str | None, **found_by: str | None) -> None:
+        """``found_by``: the external_id and the key by which a session may be found that is there."""
+        most = self.service.settings.sessions_per_user
+        await check_session_count(self.service.store, self.sessions, user_id, most=most, **found_by)
 
     # -- headers
 

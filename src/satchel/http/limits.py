@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from satchel.access import access_to
+from satchel.commit import OpenStore
+from satchel.domain.decisions.housekeeping import KnownKey
+from satchel.domain.ids import derived_session_id
 from satchel.domain.principal import Principal
 from satchel.domain.run import TERMINAL, Run
 from satchel.errors import NotFound, SessionDeleted
@@ -58,8 +62,53 @@ class OpenRuns:
             del self._runs[caller]
 
 
-async def check_session_count(sessions: SessionManager, user_id: str | None, *, most: int) -> None:
-    """Before a session is created; 0: no limit. Raises TooManySessions when the user's list is full."""
+async def was_answered(store: OpenStore, principal: Principal, session_id: str, key: str | None) -> bool:
+    """Whether this request was, under its key: who repeats it adds nothing. Raises SessionNotFound."""
+    if key is None:
+        return False
+    access = access_to(store, principal, None)
+    decision = KnownKey(ref=access.ref(session_id), principal=principal, asked_key=access.key(key)["key"])
+    return (await access.submit(decision)).value
+
+
+async def is_there(
+    store: OpenStore, sessions: SessionManager, owner: str, external_id: str | None, key: str | None
+) -> bool:
+    """Whether a creation under this name, or this key, finds a session."""
+    principal = sessions.principal
+    generation = 0
+    while True:
+        if external_id is not None:
+            parts = (principal.tenant_id, owner, external_id, str(generation))
+            session_id = derived_session_id("external", *parts)
+        elif key is not None:
+            hashed = access_to(store, principal, None).key(key)["key"]
+            session_id = derived_session_id("key", principal.tenant_id, owner, principal.side, hashed.hex())
+        else:
+            return False
+        try:
+            await sessions.get_session(session_id, include=())
+        except SessionDeleted:
+            if external_id is None:
+                return True  # the manager says what became of it
+            generation += 1
+        except NotFound:
+            return False
+        else:
+            return True
+
+
+async def check_session_count(
+    store: OpenStore,
+    sessions: SessionManager,
+    user_id: str | None,
+    *,
+    most: int,
+    external_id: str | None = None,
+    key: str | None = None,
+) -> None:
+    """Before a session is created; 0: no limit. Raises TooManySessions when the user's list is full, but not to who finds a
+    session that is there."""
     owner = sessions.principal.user_id or user_id
     if not most or owner is None:  # without an owner the manager says better what is missing
         return
@@ -70,6 +119,8 @@ async def check_session_count(sessions: SessionManager, user_id: str | None, *, 
         seen += len(page.items)
         cursor = page.next
         if seen >= most:
+            if await is_there(store, sessions, owner, external_id, key):
+                return
             raise TooManySessions(f"{most} sessions are there already (setting server.sessions_per_user); delete one")
         if cursor is None:
             return

@@ -216,6 +216,8 @@ def problem_of(error: Exception, places: Places = NOWHERE) -> Problem:
         status = 500
     if places.conditional and isinstance(error, VersionConflict):
         status = 412
+    if isinstance(error, LimitExceeded) and error.field in _HEADERS:
+        status = 422  # it is not the content that is too large
     headers: tuple[Header, ...] = getattr(error, "headers", ())
     if status in (429, 503):
         headers = (*headers, _retry_after(SOON))

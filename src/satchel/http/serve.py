@@ -27,6 +27,7 @@ from satchel.http.service import Service
 from satchel.http.settings import ServerSettings, Settings
 from satchel.http.tokens import Tokens
 from satchel.opening import open as open_store
+from satchel.traces import traces_to
 from satchel.worker import Served, Worker
 
 BACKLOG = 2048
@@ -74,13 +75,21 @@ async def serve(
     server = settings.server
     sock = listen(server.host, server.port) if listener is None else listener
     try:
-        async with open_store(server.store, limits=settings.limits, policy=settings.session_policy()) as store:
+        async with (
+            open_store(server.store, limits=settings.limits, policy=settings.session_policy()) as store,
+            traces_to(server.traces) as traces,
+        ):
             keys = KeyRing(store)
             tokens = None if settings.jwt is None else Tokens(settings.jwt)
             key_file = await development_key(keys, server.store) if tokens is None else None
             access_log = AccessLines(sys.stderr)
             service = Service(
-                store, Credentials(keys, tokens), settings=server, agents=list(agents), access_log=access_log
+                store,
+                Credentials(keys, tokens),
+                settings=server,
+                agents=list(agents),
+                access_log=access_log,
+                traces=traces,
             )
             try:
                 await _Hosting(service, store, server, agents, sock, say).run(
@@ -125,8 +134,13 @@ class _Hosting:
         self._server = _Server(config)
         self._worker: Worker | None = None
         if agents:
+            traces = service.traces
             self._worker = Worker(
-                store, agents, concurrency=settings.concurrency, lease=settings.lease, grace=settings.drain_seconds
+                store,
+                agents if traces is None else traces.agents(agents),
+                concurrency=settings.concurrency,
+                lease=settings.lease,
+                grace=settings.drain_seconds,
             )
         self._asked = False
 

@@ -21,6 +21,7 @@ from satchel.http.rates import Rates
 from satchel.http.settings import ServerSettings
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
+from satchel.traces import Traces
 
 KEPT_MANAGERS = 4096
 
@@ -36,7 +37,9 @@ class Service:
         settings: ServerSettings,
         agents: Sequence[str] = (),
         access_log: AccessLog = log_access,
+        traces: Traces | None = None,
     ) -> None:
+        self.traces = traces
         self.access_log = access_log
         self.store = store
         self.identity = identity

@@ -15,6 +15,7 @@ import msgspec
 from satchel.domain.limits import MIB, Limits
 from satchel.domain.policy import DEFAULT_POLICY, Policy
 from satchel.errors import InvalidInput
+from satchel.traces import Exporter
 
 FILE = "satchel.toml"
 VARIABLE = "SATCHEL_"
@@ -67,6 +68,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     chat_seconds: float = 60.0  # that POST /v1/chat waits for the run's end
     access_log: bool = True
     metrics_need_key: bool = False  # also for a client on this machine
+    traces: Exporter = "off"  # otlp, console
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -49,7 +49,7 @@ class SessionLifecycle(SessionReading):
 
         ``user_id`` is the owner: left out by a user and by an agent acting for one, needed from others. ``external_id``
         is the caller's own name for the conversation: the same name finds the same session again (``if_exists="raise"``:
-        SessionExists), and can meet nobody else's; after a deletion it names a new one.
+        SessionExists), and can meet nobody else's; after a deletion it names a new one. What was found has ``existed``.
 
         Raises InvalidInput, NotAllowed, SessionExists.
         """
@@ -94,7 +94,9 @@ class SessionLifecycle(SessionReading):
             except GenerationTaken:
                 generation += 1
                 continue
-            return await self._as_it_is(session_id, replayed=done.replayed)
+            session = await self._as_it_is(session_id, replayed=done.replayed)
+            # Who finds changes nothing: only a creation names what it made, and its retry is answered alike.
+            return session if done.answer.ids else msgspec.structs.replace(session, existed=True)
 
     async def rename_session(
         self,

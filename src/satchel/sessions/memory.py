@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from satchel.access import attempt_part, request
-from satchel.domain.decisions.memory import PatchMemory, ReplaceMemory
+from satchel.domain.decisions.memory import MemoryDecision, PatchMemory, ReplaceMemory
 from satchel.domain.layer import layered
 from satchel.domain.memory import WorkingMemory, admit_memory, admit_patch, memory_from
 from satchel.domain.run import Attempt
+from satchel.sessions.memory_then import memory_as_answered
 from satchel.sessions.reading import SessionReading
 from satchel.sessions.run_view import read_for_run
 from satchel.store import Snapshot
@@ -62,7 +63,7 @@ class SessionMemory(SessionReading):
             patch=admitted,
             limits=self._access.limits,
         )
-        return (await self._access.submit(decision)).value
+        return await self._memory_written(decision)
 
     async def replace_working_memory(
         self,
@@ -82,4 +83,10 @@ class SessionMemory(SessionReading):
             memory=admitted,
             limits=self._access.limits,
         )
-        return (await self._access.submit(decision)).value
+        return await self._memory_written(decision)
+
+    async def _memory_written(self, decision: MemoryDecision) -> WorkingMemory:
+        done = await self._access.submit(decision)
+        if not done.replayed:
+            return done.value
+        return await memory_as_answered(self._access, decision.ref, done.answer, done.value, decision.attempt)

@@ -100,7 +100,7 @@ class SessionManager:
 
         ``user_id`` is the owner: left out by a user and by an agent acting for one, needed from others. ``external_id``
         is the caller's own name for the conversation: the same name finds the same session again (``if_exists="raise"``:
-        SessionExists), and can meet nobody else's; after a deletion it names a new one.
+        SessionExists), and can meet nobody else's; after a deletion it names a new one. What was found has ``existed``.
 
         Raises InvalidInput, NotAllowed, SessionExists.
         """

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from satchel.domain.ids import SessionRef
+from satchel.domain.memory import WorkingMemory
 from satchel.domain.principal import Principal
 from satchel.domain.run import Attempt
 from satchel.errors import (
@@ -310,6 +311,72 @@ class IdempotencySuite(StoreSuite):
         await stage.sessions().append_message(sid, said("x"), idempotency_key="key-1")
         await stage.sessions().delete_session(sid)
         assert await stage.store.erase(SessionRef("acme", sid), 100) == 0
+
+    async def test_a_retry_of_a_creation_tells_again_whether_the_session_was_found(self, stage: Stage) -> None:
+        sessions = stage.sessions()
+        made = await sessions.create_session(external_id="talk", idempotency_key="makes")
+        assert made.existed is False
+        for _ in range(2):
+            found = await sessions.create_session(external_id="talk", idempotency_key="finds")
+            assert (found.session_id, found.existed) == (made.session_id, True)
+        await sessions.append_message(made.session_id, said("x"))
+        assert (await sessions.create_session(external_id="talk", idempotency_key="makes")).existed is False
+        assert (await sessions.create_session(idempotency_key="nameless")).existed is False
+        assert (await sessions.create_session(idempotency_key="nameless")).existed is False
+
+    async def test_a_retry_of_a_memory_write_shows_the_memory_as_it_was_first_answered(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent = stage.sessions(ADAS_AGENT)
+
+        async def patch(key: str, version: int, **patch: Any) -> WorkingMemory:
+            return await agent.update_working_memory(sid, patch, expected_version=version, idempotency_key=key)
+
+        async def replace() -> WorkingMemory:
+            return await agent.replace_working_memory(
+                sid, {"goal": "g2", "notes": {"n": 1}}, expected_version=2, idempotency_key="whole"
+            )
+
+        writes: list[Callable[[], Awaitable[WorkingMemory]]] = [
+            lambda: patch("first", 0, append={"plan": "a"}, set={"goal": "g"}),
+            lambda: patch("second", 1, append={"plan": ["b", "c"]}, remove={"plan": "a"}),
+            replace,
+            lambda: patch("nothing", 3, remove={"plan": "absent"}),  # a no-op, which leaves its key too
+            lambda: patch("third", 3, clear=["notes"], append={"errors": "e"}),
+        ]
+        answered = [await write() for write in writes]
+        await agent.append_message(sid, said("in between"))
+        await agent.close_session(sid)
+        async with unchanged(stage, sid):
+            for write, first in zip(writes, answered, strict=True):
+                again = await write()
+                assert (again.replayed, first.replayed) == (True, False)
+                assert (again.to_dict(), again.version) == (first.to_dict(), first.version)
+
+    async def test_a_retry_of_a_write_to_a_layer_shows_the_memory_as_its_run_saw_it(self, stage: Stage) -> None:
+        sid = await stage.session()
+        agent = stage.sessions(ADAS_AGENT)
+        await agent.update_working_memory(sid, {"append": {"plan": "before"}})
+        for number in range(2):
+            _, attempt = await stage.started_run(sid, memory="run")
+            child = await stage.runs().add_child_run(sid, attempt)
+            writers = (attempt, Attempt(child.run_id, child.attempt), attempt)
+            writes = [
+                (writer, {"append": {"completed": f"{number} {step}"}}, f"key-{number}-{step}")
+                for step, writer in enumerate(writers)
+            ]
+            answered = [
+                await agent.update_working_memory(sid, patch, attempt=writer, idempotency_key=key)
+                for writer, patch, key in writes
+            ]
+            await agent.update_working_memory(sid, {"append": {"plan": f"by somebody {number}"}})
+            if number:
+                await stage.runs().complete_run(sid, attempt)
+            else:
+                await stage.runs().fail_run(sid, attempt, code="x")
+            for (writer, patch, key), first in zip(writes, answered, strict=True):
+                again = await agent.update_working_memory(sid, patch, attempt=writer, idempotency_key=key)
+                assert again.replayed
+                assert (again.to_dict(), again.version) == (first.to_dict(), first.version)
 
     async def test_a_tombstone_does_not_tell_that_a_key_was_used(self, stage: Stage) -> None:
         sid = await stage.session(idempotency_key="k", policy=lasting(idle=400, retention=1))

@@ -21,6 +21,7 @@ from satchel.testing.ownership import OwnershipSuite
 from satchel.testing.questions import QuestionSuite
 from satchel.testing.races import RaceSuite
 from satchel.testing.runs import RunSuite
+from satchel.testing.spelling import SpellingSuite
 from satchel.testing.steps import StepSuite
 from satchel.testing.store_reading import StoreReadingSuite
 from satchel.testing.store_writing import StoreWritingSuite
@@ -49,6 +50,7 @@ SUITES: tuple[type[StoreSuite], ...] = (
     StepSuite,
     LayerSuite,
     ChildSuite,
+    SpellingSuite,
     IdempotencySuite,
     OwnershipSuite,
     ListingSuite,

@@ -34,7 +34,7 @@ def answer_once(loop: BackgroundLoop, room: Room, *, json: bool) -> ExitCode:
     message = _last_answer(loop.call(room.messages(run)))
     if json:
         answer = None if message is None else msgspec.Raw(message.to_json())
-        output.write_json({"session_id": run.session_id, "run": run.to_dict(), "message": answer})
+        output.write_json({"session_id": run.session_id, "run": msgspec.Raw(run.to_json()), "message": answer})
     else:
         if message is not None:
             output.write_text(sentences.message_text(message))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from satchel import Session
 from satchel.demo.stage import Stage
 from satchel.demo.story import call_line
+from satchel.demo.stream import Stream
 
 
 def first_answer(session: Session, *, number: int) -> str:
@@ -63,3 +65,36 @@ def check_runs(stage: Stage, session: Session, *, count: int) -> None:
         expected=sum(run.usage.total_tokens for run in runs),
         found=session.usage.total_tokens,
     )
+
+
+async def check_served(stage: Stage) -> None:
+    """What a client reads is what the store holds, to the byte."""
+    answer = await stage.ask("GET", f"/v1/sessions/{stage.session_id}")
+    stored = (await stage.read()).to_json()
+    stage.check(
+        "over HTTP the session reads as the store holds it: bytes, SHA-256",
+        expected=_digest(stored),
+        found=_digest(answer.content),
+    )
+
+
+async def check_stream(stage: Stage, stream: Stream, *, cut_after: int) -> None:
+    """``cut_after``: the seq of the last event before the server died."""
+    last = (await stage.read()).last_seq
+    await stream.reached(last)
+    stage.check(
+        "Ada's stream was cut by the kill, and came back with the id of the last event that it had",
+        expected=cut_after,
+        found=stream.resumed_after[0] if stream.resumed_after else "it was not cut",
+    )
+    async with stage.behind() as sessions:
+        log = [event.seq for event in await sessions.events(stage.session_id, limit=500)]
+    stage.check(
+        "over the cut it brought each event of the log, once and in order",
+        expected=f"1 to {len(log)}",
+        found=gapless(stream.seqs) if log == stream.seqs else f"{stream.seqs}, the log {log}",
+    )
+
+
+def _digest(text: bytes) -> str:
+    return f"{len(text)}, {hashlib.sha256(text).hexdigest()[:16]}"

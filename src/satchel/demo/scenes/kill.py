@@ -1,26 +1,29 @@
-"""Scene 2: the process is killed while its tool runs. Nobody can know what the command did, and nobody claims to."""
+"""Scene 2: the server is killed while its tool runs. Nobody can know what the command did, and nobody claims to."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from pathlib import Path
 
+import httpx
+
 from satchel.demo.checks import parts_found
-from satchel.demo.process import ProcessEnded
-from satchel.demo.scenes.evidence import first_answer
+from satchel.demo.process import ServerEnded
+from satchel.demo.scenes.evidence import check_stream, first_answer
 from satchel.demo.scenes.repair import GO_ON
 from satchel.demo.stage import Stage
 from satchel.demo.story import call_line
+from satchel.demo.stream import decoded
 
-TITLE = "The hard kill: the process dies while its tool runs"
+TITLE = "The hard kill: the server dies while its agent's tool runs"
 KILLED = "scene 2, after the kill"  # an interlude
 LEASE = 3.0  # seconds; 30 unless said: only so that the demo need not wait half a minute for the dead process's lease
 
 ASKED = "执行命令:sh migrate.sh"
 COMMAND = "run_shell sh migrate.sh"
+KEY = "migrate-1"
 SCRIPT = """\
 # Takes half a minute, and has an effect at its beginning and another at its end.
 echo "started $$" >> migrate.log
@@ -32,25 +35,24 @@ PATIENCE = 60.0  # seconds
 
 async def play(stage: Stage) -> None:
     stage.begin(2, TITLE)
-    folder = stage.folder / "service"
-    folder.mkdir()
-    (folder / "migrate.sh").write_text(SCRIPT, encoding="utf-8")
-    log = folder / "migrate.log"
+    first = await stage.serve(lease=LEASE)
     await stage.new_session("数据迁移")
-    first = await stage.start_agent("coding", folder)
+    folder = stage.workplace(_build)
+    log = folder / "migrate.log"
+    stream = stage.follow()
     stage.show.meanings[ASKED] = "Run the command sh migrate.sh"
-    async with stage.telling():
-        first.send(do="answer", session_id=stage.session_id, text=ASKED, lease=LEASE)
-        answering = asyncio.create_task(first.done())
-        try:
-            shell = await _started(log, answering)
-            running = await stage.read()
-        finally:
-            status = await first.kill()
-            with contextlib.suppress(ProcessEnded):  # we are the cause
-                await answering
-    stage.show.note(f"agent process {first.pid} killed with SIGKILL while the command ran (shell {shell})")
-    stage.check("the operating system ended the process by SIGKILL", expected=-9, found=status)
+    asking = asyncio.create_task(stage.say(ASKED, key=KEY, wait=PATIENCE))
+    try:
+        with stage.show.waiting("the agent works"):
+            shell = await _started(log, asking)
+        running = await stage.read()
+        await stream.reached(running.last_seq)
+        await stage.stand_by()
+    finally:
+        _, status = await stage.kill()
+        cut = await _end_of(asking)
+    stage.show.note(f"it died while the command ran (shell {shell})")
+    stage.check("the operating system ended the server by SIGKILL", expected=-9, found=status)
     stage.check(
         "at that moment the call was open, in the store",
         expected=[COMMAND, "started", "RUNNING"],
@@ -64,11 +66,18 @@ async def play(stage: Stage) -> None:
     stage.check("its shell died with the agent", expected="gone", found=await _fate(shell))
     await stage.interlude(KILLED)
 
-    second = await stage.start_agent("coding", folder)
+    await stage.go_on(first)
+    stage.check("Ada's request, which waited for the answer, was cut", expected="cut", found=cut)
+    again = await stage.say(ASKED, key=KEY)
+    stage.check(
+        "she sends it again with the same key: it is known, and its run is the one that the store holds",
+        expected=["true", running.runs[0].run_id],
+        found=[again.headers.get("Idempotent-Replayed"), decoded(again)["run"]["run_id"]],
+    )
     stage.show.note(
         f"the dead process's lease ends {LEASE:.0f} s after its last renewal (30 s unless set): the next run waits"
     )
-    after = await stage.talk(second, GO_ON, meaning="Go on with the task", lease=LEASE)
+    after = await stage.talk(stream, GO_ON, meaning="Go on with the task")
     lost, next_run = (after.runs[index] if len(after.runs) > index else None for index in (0, 1))
     stage.show.runs(after.runs)
     call = after.tool_history[0]
@@ -92,19 +101,34 @@ async def play(stage: Stage) -> None:
     )
     stage.check("the command was not run again: calls", expected=1, found=len(after.tool_history))
     stage.check("nor on disk", expected=f"started {shell}", found=_text(log))
+    said = [message.content for message in after.messages if message.role == "user"]
+    stage.check("what Ada said stands there once", expected=[ASKED, GO_ON], found=said)
+    await check_stream(stage, stream, cut_after=running.last_seq)
 
 
-async def _started(log: Path, answering: asyncio.Task[None]) -> int:
-    """The process id that the command wrote when it began. Raises what ended the answer before."""
+def _build(workplace: Path) -> None:
+    workplace.mkdir()
+    (workplace / "migrate.sh").write_text(SCRIPT, encoding="utf-8")
+
+
+async def _end_of(asking: asyncio.Task[httpx.Response]) -> str:
+    try:
+        return f"answered {(await asking).status_code}"
+    except httpx.TransportError:
+        return "cut"
+
+
+async def _started(log: Path, asking: asyncio.Task[httpx.Response]) -> int:
+    """The process id that the command wrote when it began. Raises what ended the request before."""
     give_up = time.monotonic() + PATIENCE
-    while time.monotonic() < give_up and not answering.done():
+    while time.monotonic() < give_up and not asking.done():
         words = _text(log).split()
         if len(words) == 2:
             return int(words[1])
         await asyncio.sleep(0.02)
-    if answering.done():
-        answering.result()
-    raise ProcessEnded("the agent did not run the command")
+    if asking.done():
+        asking.result()
+    raise ServerEnded("the agent did not run the command")
 
 
 async def _fate(process: int) -> str:

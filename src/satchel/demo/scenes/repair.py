@@ -1,16 +1,25 @@
-"""Scene 1: a coding agent's process is killed between two messages; another one goes on where it was."""
+"""Scene 1: the server that a coding agent worked in is killed between two messages; another one goes on where it was."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from satchel import Run, Session
 from satchel.demo.checks import parts_found
 from satchel.demo.project import build_flask_project
-from satchel.demo.scenes.evidence import calls_of, check_runs, first_answer, gapless, memory_of
+from satchel.demo.scenes.evidence import (
+    calls_of,
+    check_runs,
+    check_served,
+    check_stream,
+    first_answer,
+    gapless,
+    memory_of,
+)
 from satchel.demo.shell import clean_environment
 from satchel.demo.stage import Stage
 from satchel.demo.story import call_line
@@ -42,31 +51,43 @@ MEMORY = {
 
 async def play(stage: Stage) -> None:
     stage.begin(1, TITLE)
-    with stage.show.waiting("building a scratch project"):
-        project = await asyncio.to_thread(build_flask_project, stage.folder / "project")
-    stage.show.note("a scratch Flask project is ready; its requirements.txt lacks requests")
+    first = await stage.serve()
     await stage.new_session("Flask 项目启动失败")
-    first = await stage.start_agent("coding", project)
-    found_out = await stage.talk(first, ASKED, meaning="Help me, this Flask project does not start")
+    with stage.show.waiting("building a scratch project"):
+        project = await asyncio.to_thread(stage.workplace, build_flask_project)
+    stage.show.note("a scratch Flask project is ready; its requirements.txt lacks requests")
+    stream = stage.follow()
+    found_out = await stage.talk(stream, ASKED, meaning="Help me, this Flask project does not start")
     _check_diagnosis(stage, found_out, project)
 
     closed = await _close(stage)
-    status = await first.kill()
-    stage.show.note(f"agent process {first.pid} killed with SIGKILL")
-    stage.check("the operating system ended the process by SIGKILL", expected=-9, found=status)
+    await stream.reached((await stage.read()).last_seq)
+    await stage.stand_by()
+    _, status = await stage.kill()
+    stage.check("the operating system ended the server by SIGKILL", expected=-9, found=status)
     await stage.interlude(KILLED)
-    stage.check("status and version after the kill are those before it", expected=closed, found=await _standing(stage))
+    standing = await stage.read()
+    stage.check(
+        "status and version after the kill are those before it",
+        expected=closed,
+        found=[standing.status, standing.version],
+    )
 
-    second = await stage.start_agent("coding", project)
-    stage.show.note("a process that never saw this session restores it")
-    repaired = await stage.talk(second, GO_ON, meaning="Go on with the task")
-    await _check_going_on(stage, found_out, repaired, [first.pid, second.pid])
+    second = await stage.go_on(first)
+    async with stage.sessions() as sessions:
+        await sessions.restore_session(stage.session_id, reason="Ada is back")
+    stage.show.note("Ada is back, and restores her session there")
+    repaired = await stage.talk(stream, GO_ON, meaning="Go on with the task")
+    lives = [(first.pid, range(1, standing.last_seq + 1)), (second.pid, range(standing.last_seq + 1, 1 << 53))]
+    await _check_going_on(stage, found_out, repaired, lives)
     _check_repair(stage, found_out, repaired, project)
 
     stage.show.note(_packages())
-    proven = await stage.talk(second, RUN_TESTS, meaning="Now run all its tests")
+    proven = await stage.talk(stream, RUN_TESTS, meaning="Now run all its tests")
     await _check_proof(stage, proven, project)
     await _check_runs(stage, proven)
+    await check_served(stage)
+    await check_stream(stage, stream, cut_after=standing.last_seq)
 
 
 def _check_diagnosis(stage: Stage, session: Session, project: Path) -> None:
@@ -104,12 +125,13 @@ async def _standing(stage: Stage) -> list[Any]:
     return [session.status, session.version]
 
 
-async def _check_going_on(stage: Stage, before: Session, after: Session, pids: list[int]) -> None:
+async def _check_going_on(stage: Stage, before: Session, after: Session, lives: Sequence[tuple[int, range]]) -> None:
+    """``lives``: of each server process, the part of the log that only it can have written."""
     stage.check("the session is open again", expected="ACTIVE", found=after.status)
     stage.check(
         "each run was written by the process that was alive",
-        expected=[f"agent:scripted-coding@{pid}" for pid in pids],
-        found=[await _actor(stage, run) for run in after.runs[:2]],
+        expected=[pid for pid, _ in lives],
+        found=[await _writer(stage, run, lives) for run in after.runs[:2]],
     )
     memory = before.working_memory
     assert memory is not None
@@ -169,7 +191,7 @@ async def _check_runs(stage: Stage, session: Session) -> None:
         "in the whole session, each of the five was made once", expected=dict.fromkeys(FIVE_CALLS, 1), found=counts
     )
     check_runs(stage, session, count=3)
-    async with stage.sessions() as sessions:
+    async with stage.behind() as sessions:
         log = [event.seq for event in await sessions.events(stage.session_id, limit=500)]
     stage.check("the log has no gap", expected=f"1 to {session.last_seq}", found=gapless(log))
 
@@ -178,11 +200,11 @@ def _requirements(project: Path) -> list[str]:
     return (project / "requirements.txt").read_text(encoding="utf-8").split()
 
 
-async def _actor(stage: Stage, run: Run) -> str:
-    """Who wrote the end of this run."""
-    async with stage.sessions() as sessions:
-        events = await sessions.events(stage.session_id, run_id=run.run_id, kind="run_ended")
-    return ", ".join(event.actor for event in events)
+async def _writer(stage: Stage, run: Run, lives: Sequence[tuple[int, range]]) -> int | str:
+    """The process in whose part of the log all of the run's events stand."""
+    async with stage.behind() as sessions:
+        seqs = [event.seq for event in await sessions.events(stage.session_id, run_id=run.run_id, limit=500)]
+    return next((pid for pid, part in lives if seqs and all(seq in part for seq in seqs)), "more than one")
 
 
 def _packages() -> str:

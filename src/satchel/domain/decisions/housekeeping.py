@@ -9,7 +9,7 @@ import msgspec
 from satchel.domain.decisions.decision import Decision, unchanged
 from satchel.domain.idempotency import Answer
 from satchel.domain.record import SessionRecord
-from satchel.domain.state import Clock, Effect, SessionState, Unchanged
+from satchel.domain.state import Clock, Effect, SessionState, Unchanged, Want
 from satchel.domain.upkeep import move_sweep_on
 
 
@@ -26,6 +26,26 @@ class Settle(Decision[None], frozen=True, kw_only=True):
 
     def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> None:
         return None
+
+
+class KnownKey(Decision[bool], frozen=True, kw_only=True):
+    """Whether a request under ``asked_key`` was answered in this session: limits are not for who only asks again."""
+
+    asked_key: bytes
+
+    needs_active: ClassVar[bool] = False
+
+    def want(self) -> Want:
+        return Want(keys=(self.asked_key,))
+
+    def effect(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
+        return unchanged(state.existing, clock)
+
+    def on_deleted(self, record: SessionRecord, clock: Clock) -> Unchanged:
+        return unchanged(record, clock)
+
+    def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> bool:
+        return self.asked_key in state.keys
 
 
 class Sweep(Settle, frozen=True, kw_only=True):

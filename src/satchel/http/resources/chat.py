@@ -57,7 +57,7 @@ async def chat(call: Call) -> App:
         idempotency_key=call.key,
     )
     if given.stream:
-        first = b"event: run\ndata: %s\n\n" % encode({"session_id": session_id, "run": run.to_dict()})
+        first = b"event: run\ndata: %s\n\n" % encode({"session_id": session_id, "run": msgspec.Raw(run.to_json())})
         return stream(call, session_id, after=0, run_id=run.run_id, first=first)
     wait = call.service.settings.chat_seconds if given.wait is None else given.wait
     ended = await _wait(call, run, wait)
@@ -65,7 +65,7 @@ async def chat(call: Call) -> App:
     message = await _last_word(call, ended) if ended.is_terminal else None
     body = {
         "session_id": session_id,
-        "run": ended.to_dict(),
+        "run": msgspec.Raw(ended.to_json()),
         "message": None if message is None else msgspec.Raw(message.to_json()),
     }
     status = 200 if ended.is_terminal else 202
@@ -78,12 +78,10 @@ async def _session(call: Call, given: Chat) -> str:
         if given.external_id is not None:
             raise InvalidInput("must not stand beside session_id", field="external_id")
         return given.session_id
-    key = call.key
-    await call.check_session_count(given.user_id)
+    key = None if call.key is None else "chat-" + hashlib.sha256(call.key.encode()).hexdigest()
+    await call.check_session_count(given.user_id, external_id=given.external_id, key=key)
     session = await call.sessions.create_session(
-        user_id=given.user_id,
-        external_id=given.external_id,
-        idempotency_key=None if key is None else "chat-" + hashlib.sha256(key.encode()).hexdigest(),
+        user_id=given.user_id, external_id=given.external_id, idempotency_key=key
     )
     return session.session_id
 

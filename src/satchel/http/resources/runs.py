@@ -11,7 +11,7 @@ from satchel.domain.json_text import NO_JSON, decode
 from satchel.domain.run import Attempt, Run
 from satchel.errors import InvalidInput
 from satchel.http import shapes
-from satchel.http.answers import Answer, Header, dicts, encode, page_of, written
+from satchel.http.answers import Answer, Header, encode, page_of, texts, written
 from satchel.http.asgi import App
 from satchel.http.call import Call
 from satchel.http.parameters import CURSOR, LIMIT, Parameter
@@ -102,7 +102,7 @@ def run_answer(run: Run, status: int = 200) -> Answer:
     headers: tuple[Header, ...] = ()
     if status == 201:
         headers = ((b"location", f"/v1/sessions/{run.session_id}/runs/{run.run_id}".encode()),)
-    return written(encode(run.to_dict()), run.version, replayed=run.replayed, status=status, headers=headers)
+    return written(run.to_json(), run.version, replayed=run.replayed, status=status, headers=headers)
 
 
 async def add(call: Call) -> App:
@@ -143,12 +143,12 @@ async def add_child(call: Call) -> App:
 
 async def read_all(call: Call) -> App:
     page = await call.runs.list_runs(call.session_id, **call.query)
-    return page_of(dicts(page), page.next, "" if page.next is None else call.url(cursor=page.next))
+    return page_of(texts(page), page.next, "" if page.next is None else call.url(cursor=page.next))
 
 
 async def read(call: Call) -> App:
     run = await call.runs.get_run(call.session_id, call.path["run_id"])
-    return Answer(encode(run.to_dict()))
+    return Answer(run.to_json())
 
 
 async def cancel(call: Call) -> App:

@@ -10,9 +10,9 @@ import msgspec
 from satchel.domain.json_text import NO_JSON
 from satchel.domain.record import STATUSES
 from satchel.domain.session import Session
-from satchel.errors import InvalidInput, SessionExists
+from satchel.errors import InvalidInput
 from satchel.http import shapes
-from satchel.http.answers import Answer, dicts, etag, page_of, written
+from satchel.http.answers import Answer, etag, page_of, texts, written
 from satchel.http.asgi import App
 from satchel.http.call import Call
 from satchel.http.parameters import CURSOR, LIMIT, Parameter
@@ -61,24 +61,19 @@ async def create(call: Call) -> App:
         "external_id": given.external_id,
         "metadata": metadata,
         "policy": None if given.policy is None else policy_from(given.policy),
+        "if_exists": given.if_exists,
         "idempotency_key": call.key,
     }
-    await call.check_session_count(given.user_id)
-    status = 201
-    try:
-        session = await call.sessions.create_session(if_exists="raise", **options)
-    except SessionExists:
-        if given.if_exists == "raise":
-            raise
-        session = await call.sessions.create_session(if_exists="return", **options)
-        status = 200
+    await call.check_session_count(given.user_id, external_id=given.external_id, key=call.key)
+    session = await call.sessions.create_session(**options)
+    status = 200 if session.existed else 201
     location = (b"location", f"/v1/sessions/{session.session_id}".encode())
     return written(session.to_json(), session.version, replayed=session.replayed, status=status, headers=[location])
 
 
 async def list_all(call: Call) -> App:
     page = await call.sessions.list_sessions(**call.query)
-    return page_of(dicts(page), page.next, "" if page.next is None else call.url(cursor=page.next))
+    return page_of(texts(page), page.next, "" if page.next is None else call.url(cursor=page.next))
 
 
 async def read(call: Call) -> App:

@@ -50,7 +50,11 @@ async def ask(call: Call) -> App:
         here=given.here,
         **call.write(given.expected_version),
     )
-    body = {"run": asked.run.to_dict(), "is_answered": asked.is_answered, "answer": asked.answer}
+    body = {
+        "run": msgspec.Raw(asked.run.to_json()),
+        "is_answered": asked.is_answered,
+        "answer": asked.answer,
+    } | asked.spelt
     return written(encode(body), asked.run.version, replayed=asked.run.replayed)
 
 

@@ -10,7 +10,7 @@ from satchel.domain.json_text import NO_JSON
 from satchel.domain.tool_call import ToolCall
 from satchel.errors import InvalidInput
 from satchel.http import shapes
-from satchel.http.answers import Answer, dicts, encode, page_of, written
+from satchel.http.answers import Answer, page_of, texts, written
 from satchel.http.asgi import App
 from satchel.http.call import Call
 from satchel.http.parameters import CURSOR, LIMIT, ORDER, RUN_ID, Parameter
@@ -83,12 +83,12 @@ def _value(raw: msgspec.Raw) -> msgspec.Raw | None:
 
 
 def _call(call: ToolCall, status: int) -> Answer:
-    return written(encode(call.to_dict()), call.version, replayed=call.replayed, status=status)
+    return written(call.to_json(), call.version, replayed=call.replayed, status=status)
 
 
 async def read(call: Call) -> App:
     page = await call.sessions.tool_history(call.session_id, **call.query)
-    return page_of(dicts(page), page.next, "" if page.next is None else call.url(cursor=page.next))
+    return page_of(texts(page), page.next, "" if page.next is None else call.url(cursor=page.next))
 
 
 ROUTES = (

@@ -1,0 +1,103 @@
+"""The working memory as a first answer showed it. It is in no idempotency record: the log tells it again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from satchel.access import Access
+from satchel.domain.bodies import RunStarted, read_body
+from satchel.domain.event import Event, EventKind
+from satchel.domain.idempotency import Answer
+from satchel.domain.ids import SessionRef
+from satchel.domain.json_text import decode
+from satchel.domain.layer import then
+from satchel.domain.limits import WRITTEN_HERE
+from satchel.domain.memory import MemoryPatch, WorkingMemory, admit_memory, admit_patch, memory_from, stored_memory
+from satchel.domain.run import Attempt, RunRow
+from satchel.errors import InvalidInput, StoreCorrupt
+
+PAGE = 500  # events of one look
+
+
+async def memory_as_answered(
+    access: Access, ref: SessionRef, answer: Answer, now: WorkingMemory, attempt: Attempt | None
+) -> WorkingMemory:
+    """What the call that ``answer`` was given to saw: the memory at its version, for a run with a layer under that. ``now``
+    is the memory of today, with the version at which it last changed. Raises StoreCorrupt."""
+    if attempt is None and now.version <= answer.version:
+        return msgspec.structs.replace(now, version=answer.version)
+    memory, changed_at = WorkingMemory(), 0
+    async for event in _events(access, ref, "working_memory_changed", answer.version):
+        memory, changed_at = _changed(memory, event, ref), event.version
+    holder = None if attempt is None else await _holder(access, ref, attempt)
+    if holder is None or holder.memory != "run":
+        return _shown(memory, answer.version)
+    layer, layer_at = await _layer(access, ref, holder, answer.version)
+    return _shown(layer.apply(memory), max(changed_at, layer_at))
+
+
+async def _layer(access: Access, ref: SessionRef, holder: RunRow, version: int) -> tuple[MemoryPatch, int]:
+    """The layer as it was, and the version of its newest change: all patches since the run began, or began anew. Nobody but
+    the run and its children wrote to a layer meanwhile, for it had the turn."""
+    began = 0
+    async for event in _events(access, ref, "run_started", version, run_id=holder.run_id):
+        if not read_body(event.body, RunStarted).goes_on:
+            began = event.seq
+    layer, layer_at = MemoryPatch(), 0
+    async for event in _events(access, ref, "run_memory_changed", version, after=began):
+        layer, layer_at = then(layer, _patch(event, ref)), event.version
+    return layer, layer_at
+
+
+async def _events(
+    access: Access, ref: SessionRef, kind: EventKind, version: int, *, after: int = 0, run_id: str | None = None
+) -> AsyncIterator[Event]:
+    """Those of this kind up to the version, in order."""
+    while True:
+        page = await access.store.events(ref, after=after, kind=kind, run_id=run_id, limit=PAGE)
+        for event in page.events:
+            if event.version > version:
+                return
+            if event.is_corrupt:
+                raise _corrupt(event, ref)
+            yield event
+        if len(page.events) < PAGE:
+            return
+        after = page.events[-1].seq
+
+
+async def _holder(access: Access, ref: SessionRef, attempt: Attempt) -> RunRow | None:
+    """The run whose layer this attempt's run writes to: itself, or its parent."""
+    page = await access.store.runs(ref, run_id=attempt.run_id, limit=1)
+    row = page.runs[0] if page.runs else None
+    if row is None or row.parent_run_id is None:
+        return row
+    page = await access.store.runs(ref, run_id=row.parent_run_id, limit=1)
+    return page.runs[0] if page.runs else None
+
+
+def _changed(memory: WorkingMemory, event: Event, ref: SessionRef) -> WorkingMemory:
+    try:
+        body = decode(event.body)
+        if isinstance(body, dict) and "replace" in body:
+            return admit_memory(body["replace"], limits=WRITTEN_HERE)
+    except (ValueError, InvalidInput) as wrong:
+        raise _corrupt(event, ref) from wrong
+    return _patch(event, ref).apply(memory)
+
+
+def _patch(event: Event, ref: SessionRef) -> MemoryPatch:
+    try:
+        return admit_patch(event.body, limits=WRITTEN_HERE)
+    except InvalidInput as wrong:
+        raise _corrupt(event, ref) from wrong
+
+
+def _corrupt(event: Event, ref: SessionRef) -> StoreCorrupt:
+    return StoreCorrupt(f"event {event.seq} of session {ref.session_id}")
+
+
+def _shown(memory: WorkingMemory, version: int) -> WorkingMemory:
+    return memory_from(stored_memory(memory, limits=WRITTEN_HERE), version=version, replayed=True)
