@@ -17,9 +17,9 @@ from satchel.stores.redis.rows import (
     has_same_entries,
     idempotency_row,
     piece_row,
-    run_row,
     text_row,
 )
+from satchel.stores.redis.run_rows import run_row
 
 Argument = bytes | str | int
 

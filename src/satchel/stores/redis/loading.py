@@ -19,9 +19,9 @@ from satchel.stores.redis.rows import (
     idempotency_of,
     piece_of,
     record_of,
-    run_of,
     sound,
 )
+from satchel.stores.redis.run_rows import run_of
 
 ReadClock = Callable[[int], Clock]
 Ask = Callable[[Sequence[Command]], Awaitable[list[Reply]]]

@@ -19,8 +19,8 @@ from satchel.stores.redis.rows import (
     shown_event,
     shown_memory,
     shown_metadata,
-    shown_run,
 )
+from satchel.stores.redis.run_rows import shown_run
 
 LOOKED_AT = 5_000  # rows in one script: nobody else is served meanwhile
 TRIES = 5  # at a page of a session that changes between two of its scripts
@@ -230,6 +230,19 @@ class Reader:
             clock=self._read_clock(reply[0]),
             pieces=tuple(piece_of(key, row) for row in reply[2]),
         )
+
+    async def may_look(self, ref: SessionRef, after: int, revision: int | None) -> bool:
+        """There is an event after ``after``, or another revision, or nothing to wait for: the session is gone, or was never there."""
+        names = self._keys.names(ref)
+        row = await self._one(Command(self._keys.slots[names.bucket], ("HGET", names.session, "record")), ref)
+        if row is None:
+            return True
+        try:
+            record = record_of(ref.session_id, row)
+        except StoreCorrupt:
+            return True  # who looks hears of it
+        moved = revision is not None and record.revision != revision
+        return moved or record.last_seq > after or record.status == "DELETED"
 
 
 def _pairs(*filters: tuple[int, str | None]) -> list[bytes | str | int]:

@@ -15,9 +15,7 @@ import msgspec
 from satchel.domain.event import CHAT_FORMAT, CORRUPT_BODY, CORRUPT_FORMAT, CallOutcome, Event, EventKind, MessageStatus
 from satchel.domain.idempotency import IdempotencyRecord, decode_answer, encode_answer
 from satchel.domain.ids import SessionRef
-from satchel.domain.json_text import NO_JSON
 from satchel.domain.record import SessionRecord, decode_record
-from satchel.domain.run import RunError, RunRow, RunStatus
 from satchel.domain.stream import Piece, StreamKey
 from satchel.domain.tool_call import CallRow, ResultKind, ToolCallStatus
 from satchel.errors import StoreCorrupt
@@ -27,8 +25,7 @@ OWN_CLOCK = "server"  # leases count on the server's wall clock: the one that al
 _CORRUPT_START = b'{"arguments":' + CORRUPT_BODY + b"}"
 _CORRUPT_END = b'{"result":' + CORRUPT_BODY + b',"content":' + CORRUPT_BODY + b"}"
 _CORRUPT_MEMORY = b'{"notes":' + CORRUPT_BODY + b"}"
-_BROKEN = (ValueError, TypeError, AttributeError, LookupError, RecursionError)  # what undecodable rows raise
-_TEXTS = ("metadata", "input", "input_metadata", "layer", "not_merged")  # of a run: JSON inside its JSON
+BROKEN = (ValueError, TypeError, AttributeError, LookupError, RecursionError)  # what undecodable rows raise
 
 
 class _EventHead(msgspec.Struct, array_like=True, gc=False):
@@ -63,25 +60,14 @@ class _CallHead(msgspec.Struct, array_like=True, gc=False):
     step: str | None = None
 
 
-class _RunHead(msgspec.Struct, array_like=True, gc=False):
-    run_id: str
-    number: int
-    status: RunStatus
-    parent_run_id: str | None = None
-    input_seq: int | None = None
-
-
 class _PieceHead(msgspec.Struct, array_like=True, gc=False):
     offset: int
     metadata: str | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_encode_run = msgspec.json.Encoder().encode
-_decode_run = msgspec.json.Decoder(RunRow).decode
 _event_head = msgspec.msgpack.Decoder(_EventHead).decode
 _call_head = msgspec.msgpack.Decoder(_CallHead).decode
-_run_head = msgspec.msgpack.Decoder(_RunHead).decode
 _piece_head = msgspec.msgpack.Decoder(_PieceHead).decode
 _check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
 
@@ -90,14 +76,14 @@ def _text(body: bytes | None) -> str | None:
     return None if body is None else body.decode()
 
 
-def _checked(body: bytes) -> bytes:
+def checked(body: bytes) -> bytes:
     """Raises UnicodeDecodeError, AttributeError: what is stored is text."""
     if not body.isascii():
         body.decode()
     return body
 
 
-def _row(head: list[Any], body: bytes) -> bytes:
+def pack_row(head: list[Any], body: bytes) -> bytes:
     """Raises OverflowError for a number beyond 64 bits, UnicodeEncodeError."""
     while head[-1] is None:
         head.pop()
@@ -105,7 +91,7 @@ def _row(head: list[Any], body: bytes) -> bytes:
     return len(packed).to_bytes(4, "big") + packed + body
 
 
-def _parts(row: bytes) -> tuple[bytes, bytes]:
+def parts_of(row: bytes) -> tuple[bytes, bytes]:
     end = 4 + int.from_bytes(row[:4], "big")
     return row[4:end], row[end:]
 
@@ -113,8 +99,8 @@ def _parts(row: bytes) -> tuple[bytes, bytes]:
 def is_json(body: bytes) -> bool:
     try:
         _check_syntax(body)
-        _checked(body)
-    except _BROKEN:
+        checked(body)
+    except BROKEN:
         return False
     return True
 
@@ -154,7 +140,7 @@ def record_of(session_id: str, row: bytes) -> SessionRecord:
     """Raises StoreCorrupt."""
     try:
         record = decode_record(row)
-    except _BROKEN as error:
+    except BROKEN as error:
         raise StoreCorrupt(f"the record of session {session_id}") from error
     if record.session_id != session_id:
         raise StoreCorrupt(f"the record of session {session_id}")
@@ -180,7 +166,7 @@ def shown_memory(body: bytes | None) -> bytes:
 
 def text_row(body: bytes | None) -> bytes:
     """A new memory or metadata, for the script: b"" leaves it as it is, b"=" removes it."""
-    return b"" if body is None else b"=" + _checked(body)
+    return b"" if body is None else b"=" + checked(body)
 
 
 def idempotency_row(record: IdempotencyRecord) -> bytes:
@@ -192,7 +178,7 @@ def idempotency_of(ref: SessionRef, key: bytes, row: bytes) -> IdempotencyRecord
     try:
         end = 1 + row[0]
         return IdempotencyRecord(key, row[1:end], decode_answer(row[end:]))
-    except _BROKEN as error:
+    except BROKEN as error:
         raise StoreCorrupt(f"an idempotency record of session {ref.session_id}") from error
 
 
@@ -217,14 +203,14 @@ def event_row(event: Event) -> bytes:
     ]
     if type(event.actor) is not str:
         raise TypeError("an event has an actor")
-    return _row(head, _checked(event.body))
+    return pack_row(head, checked(event.body))
 
 
 def event_of(ref: SessionRef, seq: int, row: bytes) -> Event:
     """Raises StoreCorrupt."""
     try:
         return _decode_event(seq, row)
-    except _BROKEN as error:
+    except BROKEN as error:
         raise StoreCorrupt(f"event {seq} of session {ref.session_id}") from error
 
 
@@ -232,7 +218,7 @@ def shown_event(ref: SessionRef, seq: int, row: bytes) -> Event:
     try:
         return event_of(ref, seq, row)
     except StoreCorrupt:
-        head = _legible(_event_head, row) or _EventHead(seq, 0, "message", 0, "operator")
+        head = legible(_event_head, row) or _EventHead(seq, 0, "message", 0, "operator")
         return Event(
             seq=seq,
             version=head.version,
@@ -246,19 +232,19 @@ def shown_event(ref: SessionRef, seq: int, row: bytes) -> Event:
         )
 
 
-def _legible(decode: Any, row: bytes) -> Any:
+def legible(decode: Any, row: bytes) -> Any:
     """The head, if that at least can be read."""
     try:
-        return decode(_parts(row)[0])
-    except _BROKEN:
+        return decode(parts_of(row)[0])
+    except BROKEN:
         return None
 
 
 def _decode_event(seq: int, row: bytes) -> Event:
-    packed, body = _parts(row)
+    packed, body = parts_of(row)
     head = _event_head(packed)
     _check_syntax(body)
-    _checked(body)
+    checked(body)
     metadata = None if head.metadata is None else head.metadata.encode()
     if metadata is not None:
         _check_syntax(metadata)
@@ -282,9 +268,9 @@ def _decode_event(seq: int, row: bytes) -> Event:
     )
 
 
-def _body_of(row: bytes | None) -> bytes | None:
+def body_of(row: bytes | None) -> bytes | None:
     """Of an event, whatever else of it can be read."""
-    return None if row is None else _parts(row)[1]
+    return None if row is None else parts_of(row)[1]
 
 
 # Tool calls
@@ -306,7 +292,7 @@ def call_row(call: CallRow) -> bytes:
         call.repeat_of,
         call.step,
     ]
-    return _row(head, b"")
+    return pack_row(head, b"")
 
 
 def call_of(ref: SessionRef, seq: int, found: Sequence[bytes | None]) -> CallRow:
@@ -314,11 +300,11 @@ def call_of(ref: SessionRef, seq: int, found: Sequence[bytes | None]) -> CallRow
     nothing is built on these."""
     row, start, end = found
     try:
-        head = _call_head(_parts(row or b"")[0])
+        head = _call_head(parts_of(row or b"")[0])
         arguments_hash = bytes.fromhex(head.arguments_hash)
-    except _BROKEN as error:
+    except BROKEN as error:
         raise StoreCorrupt(f"tool call {seq} of session {ref.session_id}") from error
-    start_body, end_body = _body_of(start), _body_of(end)
+    start_body, end_body = body_of(start), body_of(end)
     if start_body is not None and not is_json(start_body):
         start_body = _CORRUPT_START
     if end_body is not None and not is_json(end_body):
@@ -358,64 +344,17 @@ def shown_call(ref: SessionRef, seq: int, found: Sequence[bytes | None]) -> Call
         )
 
 
-# Runs
-
-
-def run_row(run: RunRow) -> bytes:
-    """An input that is a message by now stands in the log alone."""
-    texts = {name: NO_JSON for name in _TEXTS if not getattr(run, name)}
-    if run.input_seq is not None:
-        texts["input"] = NO_JSON
-    for name in _TEXTS:
-        _checked(bytes(getattr(run, name)))
-    plain = msgspec.structs.replace(run, **texts)
-    return _row([run.run_id, run.number, run.status, run.parent_run_id, run.input_seq], _encode_run(plain))
-
-
-def run_of(ref: SessionRef, run_id: str, found: Sequence[bytes | None]) -> RunRow:
-    """``found``: its row, and the event that its input is by now. Raises StoreCorrupt, unless it is that message which cannot be
-    read: that is the message's fault."""
-    row, message = found
-    try:
-        run = _decode_run(_parts(row or b"")[1])
-    except _BROKEN as error:
-        raise StoreCorrupt(f"run {run_id} of session {ref.session_id}") from error
-    said = _body_of(message)
-    # Each is cut out of the row, which would stay in memory with it.
-    texts = {name: msgspec.Raw(bytes(text)) for name in _TEXTS if (text := getattr(run, name))}
-    if run.input_seq is not None and said is not None:
-        texts["input"] = msgspec.Raw(said if is_json(said) else CORRUPT_BODY)
-    return msgspec.structs.replace(run, **texts) if texts else run
-
-
-def shown_run(ref: SessionRef, run_id: str, found: Sequence[bytes | None]) -> RunRow:
-    try:
-        return run_of(ref, run_id, found)
-    except StoreCorrupt:
-        head = _legible(_run_head, found[0] or b"") or _RunHead(run_id, 0, "FAILED")
-        return RunRow(
-            run_id=run_id,
-            number=head.number,
-            status=head.status,
-            created_at=0,
-            version=0,
-            error=RunError(code="store_corrupt", message="what is stored of this run cannot be read"),
-            input_seq=head.input_seq,
-            input=msgspec.Raw(CORRUPT_BODY),
-        )
-
-
 # Pieces of streams
 
 
 def piece_row(piece: Piece) -> bytes:
-    return _row([piece.offset, _text(piece.metadata)], _checked(piece.body))
+    return pack_row([piece.offset, _text(piece.metadata)], checked(piece.body))
 
 
 def piece_of(key: StreamKey, row: bytes) -> Piece:
     """Its body as it is: who reads the text finds out whether it can be read."""
-    packed, body = _parts(row)
-    head = _legible(_piece_head, row) or _PieceHead(-1)  # what follows on nothing is not read
+    packed, body = parts_of(row)
+    head = legible(_piece_head, row) or _PieceHead(-1)  # what follows on nothing is not read
     metadata = None if head.metadata is None else head.metadata.encode()
     return Piece(
         run_id=key.run_id,

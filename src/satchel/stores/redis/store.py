@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal, TypeVar
+
+import msgspec
 
 from satchel.domain.event import EventKind
 from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionStatus
 from satchel.domain.run import RunStatus
-from satchel.domain.state import Clock, SessionState, Want
+from satchel.domain.state import Clock, Want
 from satchel.domain.stream import StreamKey
-from satchel.errors import SatchelError, StoreBusy, StoreCorrupt, StoreMisused
+from satchel.errors import StoreMisused
 from satchel.store import (
     CallPage,
     Capabilities,
@@ -36,22 +36,19 @@ from satchel.store import (
 )
 from satchel.stores.redis import checking, erasing, schema, settings
 from satchel.stores.redis.address import parse_address
-from satchel.stores.redis.applying import NO_BASIS, Basis
 from satchel.stores.redis.connection import Command, Reply, meaning_of
 from satchel.stores.redis.hints import Hints
 from satchel.stores.redis.listing import Lister
 from satchel.stores.redis.loading import load
 from satchel.stores.redis.names import Keys
 from satchel.stores.redis.reading import Reader
-from satchel.stores.redis.recent import Recent
-from satchel.stores.redis.rows import OWN_CLOCK, record_of
+from satchel.stores.redis.rows import OWN_CLOCK
 from satchel.stores.redis.servers import Servers
-from satchel.stores.redis.writing import HELD_FOR, Contention, Writer, Written
+from satchel.stores.redis.transacting import Transactions
+from satchel.stores.redis.writing import Writer
 
 T = TypeVar("T")
 
-TRIES = 5  # to answer without a commit about a session that changes meanwhile
-HOLD_PAUSE = 0.005  # seconds between two tries to have a session held, at most
 READY_PAUSE = 0.1  # seconds between two looks into all buckets of a cluster that found nothing to do
 LOOK = 2.0  # seconds after which whoever waits looks for himself
 
@@ -64,30 +61,28 @@ _STRICT = Capabilities(
     erases_traces=False,
     parallel_batches=2,
 )
-_RELAXED = Capabilities(
-    name="redis",
-    durable=False,
-    shared=True,
-    prefix_after_failover=False,
-    clock="server",
-    erases_traces=False,
-    parallel_batches=2,
-)
+_RELAXED = msgspec.structs.replace(_STRICT, durable=False)
 
 
 class _Open:
     """What an open store holds."""
 
-    def __init__(self, servers: Servers, writer: Writer, hints: Hints, recent: Recent) -> None:
+    def __init__(self, servers: Servers, hints: Hints) -> None:
         self.process = os.getpid()
         self.loop = asyncio.get_running_loop()
         self.servers = servers
-        self.writer = writer
         self.hints = hints
-        self.recent = recent
-        self.contention = Contention()
         self.nothing_ready: dict[str | None, float] = {}  # for which agent, and until when that is believed
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.transactions: Transactions
+
+    def settled(self, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
+        """Tell those who wait."""
+        if self.nothing_ready and any(change.record.ready_agent is not None for change in changes):
+            self.nothing_ready.clear()
+        self.hints.committed(
+            [change.record for change, outcome in zip(changes, outcomes, strict=True) if outcome is Outcome.APPLIED]
+        )
 
 
 class RedisStore(Store):
@@ -119,12 +114,16 @@ class RedisStore(Store):
             except BaseException:
                 await servers.close()
                 raise
-            self._opened = _Open(
+            opened = _Open(servers, Hints(self._address, servers, self._keys))
+            opened.transactions = Transactions(
                 servers,
+                self._keys,
                 Writer(servers, self._keys, holder=secrets.token_hex(8)),
-                Hints(self._address, servers, self._keys),
-                Recent(self._read_clock),
+                read_clock=self._read_clock,
+                own_clock=self._clock,
+                settled=opened.settled,
             )
+            self._opened = opened
 
     async def close(self) -> None:
         opened, self._opened = self._opened, None
@@ -195,66 +194,14 @@ class RedisStore(Store):
 
     async def commit(self, changes: Sequence[Change]) -> list[Outcome]:
         opened = self._live()
-        return await self._apart(opened, self._write(opened, changes))
+        return await self._apart(opened, opened.transactions.write(changes))
 
     def transact(
         self, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
     ) -> Awaitable[list[Outcome]]:
         """A task of its own already: whoever cancels it loses the connection that it was using."""
         opened = self._live()
-        return self._kept(opened, self._transact(opened, wanted, decide))
-
-    async def _transact(
-        self, opened: _Open, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
-    ) -> list[Outcome]:
-        met = opened.contention.met(wanted)
-        if not met and (recalled := opened.recent.recall(wanted)) is not None:
-            basis = Basis(_records(recalled), wanted)
-            changes = decide(recalled)
-            if len(changes) == len(wanted):  # else something was answered that the commit does not bear out
-                return await self._write(opened, changes, basis)
-        for _ in range(TRIES):
-            loaded = await self._load_held(opened, wanted, met)
-            basis = Basis(_records(loaded), {})
-            changes = decide(loaded)
-            if len(changes) == len(wanted) or await opened.writer.confirm(
-                loaded, wanted.keys() - {change.ref for change in changes}
-            ):
-                return await self._write(opened, changes, basis)
-        raise StoreBusy
-
-    async def _load_held(self, opened: _Open, wanted: Mapping[SessionRef, Want], met: Sequence[SessionRef]) -> Loaded:
-        """Held for this store are those that were ``met`` by others too often, if they can be had in time."""
-        patience = time.monotonic() + HELD_FOR
-        while True:
-            held: list[Reply] = []
-            ask = partial(self._ask_held, opened, met, held)
-            loaded = await load(ask, self._keys, self._read_clock, self._own_now(), wanted)
-            if all(reply == 1 for reply in held) or time.monotonic() > patience:
-                return loaded
-            await asyncio.sleep(HOLD_PAUSE * random.random())  # noqa: S311  # spreads the tries
-
-    async def _ask_held(
-        self, opened: _Open, met: Sequence[SessionRef], held: list[Reply], commands: Sequence[Command]
-    ) -> list[Reply]:
-        """To hold is no round trip more: it is in the pipeline of the first look."""
-        if not met or held:
-            return await opened.servers.run(commands)
-        replies = await opened.servers.run([*opened.writer.hold(met, self._own_now()), *commands])
-        held.extend(replies[: len(met)])
-        return replies[len(met) :]
-
-    async def _write(self, opened: _Open, changes: Sequence[Change], basis: Basis = NO_BASIS) -> list[Outcome]:
-        if not changes:
-            return []
-        clock = None if self._clock is None else self._clock()
-        try:
-            written = await opened.writer.write(changes, clock, basis)
-        except BaseException:
-            opened.recent.forget([change.ref for change in changes])
-            raise
-        opened.contention.note(changes, written.outcomes)
-        return _settle(opened, changes, written)
+        return self._kept(opened, opened.transactions.transact(wanted, decide))
 
     # One session
 
@@ -409,13 +356,16 @@ class RedisStore(Store):
         return await _meant(self._lister().refs(after=after, limit=limit))
 
     async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
+        await _meant(self._wait(ref, after, timeout, revision))
+
+    async def _wait(self, ref: SessionRef, after: int, timeout: float, revision: int | None) -> None:
         hints = self._live().hints
         waiter = hints.enter(ref, after, revision)  # before the look: a commit between the two wakes it
         try:
             async with asyncio.timeout(timeout):
                 while not waiter.future.done():
                     await hints.ready(ref)
-                    if await self._may_look(ref, after, revision):
+                    if await self._reader().may_look(ref, after, revision):
                         return
                     await asyncio.wait((waiter.future,), timeout=LOOK)
         except TimeoutError:
@@ -423,26 +373,11 @@ class RedisStore(Store):
         finally:
             hints.leave(ref, waiter)
 
-    async def _may_look(self, ref: SessionRef, after: int, revision: int | None) -> bool:
-        """There is an event after ``after``, or another revision, or nothing to wait for: the session is gone, or was never there."""
-        names = self._keys.names(ref)
-        (row,) = await self._ask([Command(self._keys.slots[names.bucket], ("HGET", names.session, "record"))])
-        if isinstance(row, Exception):
-            raise row if isinstance(row, SatchelError) else meaning_of(row)
-        if row is None:
-            return True
-        try:
-            record = record_of(ref.session_id, row)
-        except StoreCorrupt:
-            return True  # who looks hears of it
-        moved = revision is not None and record.revision != revision
-        return moved or record.last_seq > after or record.status == "DELETED"
-
     # Housekeeping
 
     async def erase(self, ref: SessionRef, limit: int) -> int:
         opened = self._live()
-        return await self._apart(opened, erasing.erase_rows(opened.servers, self._keys, ref, limit))
+        return await _meant(self._apart(opened, erasing.erase_rows(opened.servers, self._keys, ref, limit)))
 
     async def scrub(self, *, most: int | None = None) -> bool:
         """True: there is nothing that this store can do. See ``capabilities.erases_traces``."""
@@ -451,7 +386,7 @@ class RedisStore(Store):
 
     async def setting(self, name: str, *, base: int | None = None, value: bytes | None = None) -> Setting | None:
         opened = self._live()
-        return await self._apart(opened, settings.setting(opened.servers, self._keys, name, base, value))
+        return await _meant(self._apart(opened, settings.setting(opened.servers, self._keys, name, base, value)))
 
 
 async def _meant(reading: Awaitable[T]) -> T:
@@ -460,20 +395,3 @@ async def _meant(reading: Awaitable[T]) -> T:
         return await reading
     except UnicodeError as error:
         raise meaning_of(error) from error
-
-
-def _records(loaded: Loaded) -> dict[SessionRef, Any]:
-    """To be taken before deciding, which lays effects over the states."""
-    return {ref: state.record for ref, state in loaded.sessions.items() if isinstance(state, SessionState)}
-
-
-def _settle(opened: _Open, changes: Sequence[Change], written: Written) -> list[Outcome]:
-    """Remember it, and tell those who wait."""
-    outcomes = written.outcomes
-    if opened.nothing_ready and any(change.record.ready_agent is not None for change in changes):
-        opened.nothing_ready.clear()
-    opened.recent.note(changes, outcomes, written.now)
-    opened.hints.committed(
-        [change.record for change, outcome in zip(changes, outcomes, strict=True) if outcome is Outcome.APPLIED]
-    )
-    return outcomes
