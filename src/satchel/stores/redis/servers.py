@@ -273,10 +273,10 @@ class Servers:
         heard: list[Reply],
         replicas: int,
     ) -> bool:
-        """False: too few replicas have it. WAIT stands in the same pipeline on the same connection: it waits for what this connection wrote."""
+        """False: too few replicas have it. WAIT stands in the same pipeline: it waits for what its own connection wrote."""
         wait = [("WAIT", replicas, max(1, int(self._address.replica_wait * 1000)))] if replicas else []
         await line.ask([*words, *wait], heard)
-        waited = heard.pop() if replicas else 0
+        waited = _count(heard.pop()) if replicas else 0
         missing = [
             index
             for index, reply in enumerate(heard)
@@ -289,10 +289,10 @@ class Servers:
                 [*(("SCRIPT", "LOAD", script.text) for script in scripts), *(words[index] for index in missing), *wait],
                 anew,
             )
-            waited = min(waited, anew.pop()) if replicas else 0
+            waited = min(waited, _count(anew.pop())) if replicas else 0
             for index, reply in zip(missing, anew[len(scripts) :], strict=True):
                 heard[index] = reply
-        if not replicas or (not isinstance(waited, Exception) and waited >= replicas):
+        if waited >= replicas:
             return True
         heard[:] = [reply if _did_nothing(reply) else LOST for reply in heard]
         return False
@@ -311,7 +311,7 @@ class Servers:
         except (SatchelError, *DRIVER_ERRORS):
             return LOST
         reply = heard[1]
-        return reply if not replicas or _did_nothing(reply) or heard[2] >= replicas else LOST
+        return reply if _did_nothing(reply) or not replicas or _count(heard[2]) >= replicas else LOST
 
 
 def _given_up(replies: list[Reply | _Nothing]) -> list[Reply]:
@@ -326,6 +326,11 @@ def _forget_error(learning: asyncio.Task[None]) -> None:
     """Whoever waited for it has heard it."""
     if not learning.cancelled():
         learning.exception()
+
+
+def _count(waited: Reply) -> int:
+    """How many replicas have it; an error says that of none."""
+    return 0 if isinstance(waited, Exception) else int(waited)
 
 
 def _did_nothing(reply: Reply) -> bool:
