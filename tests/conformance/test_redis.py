@@ -85,7 +85,7 @@ class RedisStores(StoreSuite):
 
 
 # What a store can do wrong by itself belongs to every run; the rest is decided above it, and to be run on Redis now and then.
-EVERY_RUN = {
+EVERY_RUN: tuple[type[StoreSuite], ...] = (
     ExpirySuite,
     FollowSuite,
     IsolationSuite,
@@ -101,7 +101,7 @@ EVERY_RUN = {
     StreamLimitSuite,
     StreamSuite,
     VersionSuite,
-}
+)
 
 globals().update(bound_to(RedisStores, EVERY_RUN))
 globals().update(
