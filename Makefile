@@ -2,7 +2,7 @@
 #   PYTHON=/path/to/python3.12   the interpreter that .venv is made from (else the first good python3.x on the PATH)
 #   STORES='sqlite redis'        which stores `make bench` measures
 #   STORE=postgresql://…         where `make demo` plays (else on a SQLite file in its folder)
-#   ARGS='-k version'            handed on to demo, serve, test, test-full, bench and mutants
+#   ARGS='-k version'            handed on to demo, serve, test, test-full, proof, bench and mutants
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -20,7 +20,7 @@ CODE := $(wildcard src tests benchmarks tools)
 DEMO_WHEELS := $(CURDIR)/.cache/demo-wheels
 PYTEST := SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/python -m pytest
 
-.PHONY: help demo serve test test-full check format bench mutants openapi lock clean venv demo-wheels
+.PHONY: help demo serve test test-full proof check format bench mutants openapi lock clean venv demo-wheels
 
 help: ## list the targets
 	@echo "Satchel: make TARGET [ARGS='…'] [PYTHON=/path/to/python3]"
@@ -30,7 +30,7 @@ demo: venv demo-wheels ## play the demo: an agent repairs a Flask project, its s
 	@SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/satchel demo $(if $(STORE),--store '$(STORE)') $(ARGS)
 
 serve: venv demo-wheels ## serve the demo's agents over HTTP on this machine, and print the line to try it with
-	@SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/satchel serve $(ARGS)
+	@SATCHEL_STORE="$${SATCHEL_STORE:-sqlite:///.cache/satchel.db}" SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/satchel serve $(ARGS)
 
 test: venv demo-wheels ## run the tests, without those marked `full`
 	@echo "==> tests, two processes, without those marked full"
@@ -39,6 +39,9 @@ test: venv demo-wheels ## run the tests, without those marked `full`
 test-full: venv demo-wheels ## run all tests, also those marked `full`
 	@echo "==> all tests, two processes"
 	@$(PYTEST) -n 2 --dist loadgroup $(ARGS)
+
+proof: venv ## break it on purpose and see that it holds: ARGS='kills --store sqlite --weak kills=20'
+	@$(BIN)/python -m tests.proof $(ARGS)
 
 check: venv ## format, lint, types, floors, links, examples of the docs: what a commit must pass
 	@echo "==> ruff format --check"

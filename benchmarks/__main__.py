@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from benchmarks import postgres, redis
+from benchmarks import redis, servers
 from benchmarks.appends import appends, file_size
 from benchmarks.cycles import cycles
 from benchmarks.figures import Figure
@@ -21,7 +21,7 @@ from benchmarks.streams import delays
 from benchmarks.workers import pickup
 
 Group = Callable[[], Awaitable[list[Figure]]]
-STORES = ("sqlite", "postgres", "redis")
+STORES = ("sqlite", *servers.KINDS, "redis")
 
 
 def groups(*, quick: bool) -> dict[str, Group]:
@@ -119,13 +119,13 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help='one document: {"results": [{"name", "unit", …}]}')
     parser.add_argument("--only", nargs="+", metavar="GROUP", help="some groups, those of --stores")
     options = parser.parse_args()
-    databases = postgres.Databases()
+    databases = [servers.Databases(kind) for kind in servers.KINDS if kind in options.stores]
     redis_databases = redis.Databases()
     known: dict[str, Group] = {}
     if "sqlite" in options.stores:
         known |= groups(quick=options.quick)
-    if "postgres" in options.stores:
-        known |= postgres.groups(databases, quick=options.quick)
+    for each in databases:
+        known |= servers.groups(each, quick=options.quick)
     if "redis" in options.stores:
         known |= redis.groups(redis_databases, quick=options.quick)
     unknown = [name for name in options.only or () if name not in known]
@@ -135,7 +135,8 @@ def main() -> int:
     try:
         figures = asyncio.run(measure(chosen))
     finally:
-        databases.stop()
+        for each in databases:
+            each.stop()
         redis_databases.stop()
     if options.json:
         print(msgspec.json.encode({"results": figures}).decode())

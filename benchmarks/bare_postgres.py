@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
 
+from benchmarks.bare_rows import Row, in_rounds
 from satchel.domain.idempotency import decode_answer
-
-Row = tuple[Any, ...]
 
 _COLUMNS = (
     "tenant_id, session_id, seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens,"
@@ -115,18 +113,10 @@ async def together(url: str, rows: Rows, *, per_commit: int) -> float:
     connection = await asyncpg.connect(url)
     await connection.execute("SET plan_cache_mode = force_generic_plan")
     await connection.prepare(_MANY)
-    batches = list(_in_rounds(rows.appends, per_commit))
+    batches = in_rounds(rows.appends, per_commit, turn=lambda row: row[9])
     began = time.perf_counter()
     for batch in batches:
         await connection.execute(_MANY, *zip(*batch, strict=True))
     took = time.perf_counter() - began
     await connection.close()
     return took
-
-
-def _in_rounds(appends: Sequence[Row], size: int) -> list[list[Row]]:
-    """Batches in which no session stands twice."""
-    by_turn: dict[int, list[Row]] = {}
-    for row in appends:
-        by_turn.setdefault(row[9], []).append(row)
-    return [turn[start : start + size] for turn in by_turn.values() for start in range(0, len(turn), size)]

@@ -19,6 +19,7 @@ FLOORS: tuple[tuple[str, frozenset[str]], ...] = (
                 "access",
                 "calling",
                 "children",
+                "edited",
                 "failing",
                 "listing",
                 "questions",
@@ -50,7 +51,7 @@ SIDES: tuple[frozenset[str], frozenset[str]] = (
 )
 
 # A store imports no other store. What several stores share is a module of `stores/` that is named here.
-SHARED_BY_STORES: frozenset[str] = frozenset({"migrations"})
+SHARED_BY_STORES: frozenset[str] = frozenset({"migrations", "sql"})
 
 # Only these may import the public names from `satchel` itself, whose `__init__` imports all that is below them.
 MAY_IMPORT_PUBLIC_NAMES: frozenset[str] = frozenset({"4", "5"})

@@ -2,7 +2,7 @@
 for each dialect (as commands, for Redis), and what an export of it says.
 
 A fixture is kept as it is once its schema was released: it stands for the databases that are out there. `python -m
-tools.make_fixtures` needs PostgreSQL and Redis on this machine.
+tools.make_fixtures` needs PostgreSQL, MariaDB and Redis on this machine.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from typing import Any
 from redis import Redis
 
 from satchel.domain.principal import Principal
-from satchel.servers import PostgresServer, RedisServer
+from satchel.servers import MariadbServer, PostgresServer, RedisServer
+from satchel.servers.mariadb import DATABASE, program
 from satchel.servers.postgres import programs
 from satchel.sessions import SessionManager
 from satchel.store import Store
+from satchel.stores.mysql import MysqlStore
+from satchel.stores.mysql import schema as mysql_schema
 from satchel.stores.postgres import PostgresStore
 from satchel.stores.postgres import schema as postgres_schema
 from satchel.stores.redis import RedisStore
@@ -83,6 +86,25 @@ def postgres_dump(server: PostgresServer) -> str:
     return "\n".join(line for line in lines if line and not line.startswith(left_out)) + "\n"
 
 
+def mysql_dump(server: MariadbServer) -> str:
+    """A statement for each row, in the order of the keys; bytes as hexadecimal digits."""
+    options = [
+        "--skip-opt",
+        "--order-by-primary",
+        "--hex-blob",
+        "--complete-insert",
+        "--skip-comments",
+        "--create-options",
+    ]
+    done = subprocess.run(
+        [program("mariadb-dump"), "--no-defaults", f"--socket={server.socket}", "--user=root", *options, DATABASE],
+        capture_output=True,
+        check=True,
+    )
+    lines = done.stdout.decode().splitlines()
+    return "\n".join(line for line in lines if line and not line.startswith(("/*", "--"))) + "\n"
+
+
 def redis_dump(server: RedisServer) -> str:
     """Commands, one a line; bytes as the characters of their numbers."""
     with Redis(host=server.host, port=server.port) as client:
@@ -109,12 +131,14 @@ def redis_command(client: Any, key: bytes) -> list[bytes]:
 def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     clock = SettableClock()
-    with tempfile.TemporaryDirectory() as folder, PostgresServer() as server:
+    with tempfile.TemporaryDirectory() as folder, PostgresServer() as server, MariadbServer() as mariadb:
         path = Path(folder) / "fixture.db"
         exported = asyncio.run(fill(SqliteStore(path, clock=clock), clock))
         write(f"sqlite-{sqlite_schema.KNOWN:04}", sqlite_dump(path), exported)
         exported = asyncio.run(fill(PostgresStore(server.url(), clock=clock), clock))
         write(f"postgres-{postgres_schema.KNOWN:04}", postgres_dump(server), exported)
+        exported = asyncio.run(fill(MysqlStore(mariadb.url(), clock=clock), clock))
+        write(f"mysql-{mysql_schema.KNOWN:04}", mysql_dump(mariadb), exported)
     with RedisServer() as redis:
         exported = asyncio.run(fill(RedisStore(redis.url(), clock=clock), clock))
         write(f"redis-{redis_schema.KNOWN:04}", redis_dump(redis), exported, kind="commands")

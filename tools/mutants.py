@@ -290,8 +290,8 @@ MUTANTS = (
         edits=(
             Edit(
                 path="src/satchel/stores/sqlite/store.py",
-                old="writer.run(lambda writer: checking.check(writer.connection, self._path))",
-                new="readers.run(lambda connection: checking.check(connection, self._path))",
+                old="self._live().writer.run(lambda writer: checking.check(writer.connection, self._path))",
+                new="self._read(lambda connection, clock: checking.check(connection, self._path))",
             ),
         ),
         tests=("tests/cli/test_cli_doctor.py",),

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from satchel.domain.json_text import admit_value, decode
 from satchel.domain.question import Approval
+from satchel.edited import EditedCalls
 from satchel.engine import ToolUse
 from satchel.errors import ToolCallFailed
 from satchel.failing import readable
@@ -75,14 +76,20 @@ def as_kept(result: Any) -> Any:
 
 
 async def approve(
-    ask: Asks, name: str, tool: str, arguments: object, *, question: str | None, expires_in: float
+    ask: Asks,
+    edited: EditedCalls,
+    name: str,
+    tool: str,
+    arguments: object,
+    *,
+    question: str | None,
+    expires_in: float,
 ) -> Approval:
     """See satchel.engine.RunContext.approve."""
     if question is None:
         question = f"May {tool} be called with {admit_value(arguments, field='arguments').decode()}?"
     answer = await ask(name, question, schema=APPROVAL, expires_in=expires_in)
-    return Approval(
-        decision=answer["decision"],
-        arguments=answer["arguments"] if answer["decision"] == "edit" else arguments,
-        reason=answer.get("reason", ""),
-    )
+    if answer["decision"] != "edit":
+        return Approval(decision=answer["decision"], arguments=arguments, reason=answer.get("reason", ""))
+    edited.note(tool, arguments, answer["arguments"])
+    return Approval(decision="edit", arguments=answer["arguments"], reason=answer.get("reason", ""))

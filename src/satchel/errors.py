@@ -370,8 +370,7 @@ class IllegalTransition(Conflict):
         self.current = current
         self.wanted = wanted
         self.reason = reason
-        because = f": {reason}" if reason else ""
-        super().__init__(f"run {run_id} is {current} and cannot become {wanted}{because}")
+        super().__init__(f"run {run_id} is {current}" + (f": {reason}" if reason else f" and cannot become {wanted}"))
 
 
 class CancelRequested(Conflict):

@@ -263,15 +263,16 @@ class RunManager(RunTexts):
         expected_version: int | None = None,
         idempotency_key: str | None = None,
     ) -> Run:
-        """One model call of a run, with its tokens as the provider counts them. (A tool call counts itself.)"""
+        """One model call of a run, with its tokens as the provider counts them; a total of 0 is the sum of the others.
+        (A tool call counts itself.)"""
         checked_attempt(attempt)
         checked_text(name, field="name")
         counts = (input_tokens, output_tokens, total_tokens)
         if any(type(count) is not int or not 0 <= count < 1 << 53 for count in counts):
             raise InvalidInput("must be whole numbers from 0", field="tokens")
-        usage = Usage(*counts)
+        usage = Usage(input_tokens, output_tokens, total_tokens or input_tokens + output_tokens)
         step: dict[str, Any] = {"kind": "model", "name": name}
-        step.update(zip(("input_tokens", "output_tokens", "total_tokens"), counts, strict=True))
+        step |= {name: getattr(usage, name) for name in ("input_tokens", "output_tokens", "total_tokens")}
         if duration_ms is not None:
             step["duration_ms"] = checked_duration(duration_ms)
         if error is not None:

@@ -19,6 +19,7 @@ from satchel.domain.record import SessionRecord
 from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
 from satchel.domain.tool_call import ToolCall, hash_arguments
+from satchel.edited import EditedCalls, told, untold
 from satchel.engine import ToolUse
 from satchel.errors import (
     CancelRequested,
@@ -88,6 +89,7 @@ class RunInProgress:
         self._streamed = 0  # messages
         self._lease = lease
         self._steps: dict[str, bytes] = {}  # by name, what was called in this attempt
+        self.edited_calls: EditedCalls = EditedCalls() if parent is None else parent.edited_calls
         self._one_question = asyncio.Lock()
         self._is_asking = False
         self._is_suspended = False
@@ -263,7 +265,9 @@ class RunInProgress:
         question: str | None = None,
         expires_in: float = EXPIRES_IN,
     ) -> Approval:
-        return await approve(self.ask, name, tool, arguments, question=question, expires_in=expires_in)
+        return await approve(
+            self.ask, self.edited_calls, name, tool, arguments, question=question, expires_in=expires_in
+        )
 
     async def call(
         self,
@@ -293,21 +297,32 @@ class RunInProgress:
         if step is not None:
             self._steps[step] = hash_arguments(tool, arguments)
         call = OpenTool(started)
+        is_edited = tool_call_id is not None and self.edited_calls.take(tool, arguments)
         if call.is_replayed:
+            if is_edited:
+                call.result, call.error = untold("result", call.result), untold("error", call.error)
             yield call
             return
+
+        async def finish(*, result: Any = None, error: Any = None, cancelled: bool = False) -> None:
+            if is_edited and error is not None:
+                error = told("error", error, arguments)
+            elif is_edited and not cancelled:
+                result = told("result", result, arguments)
+            await self._finish(call, result=result, error=error, cancelled=cancelled)
+
         try:
             yield call
         except BaseException as leaving:  # the block's own exception is the one to be heard
             cancelled = not isinstance(leaving, Exception)
             with contextlib.suppress(Conflict, NotFound, StoreError):
-                await self._finish(call, error=None if cancelled else readable(leaving), cancelled=cancelled)
+                await finish(error=None if cancelled else readable(leaving), cancelled=cancelled)
             raise
         try:
-            await self._finish(call, result=call.result, error=call.error)
+            await finish(result=call.result, error=call.error)
         except InvalidInput as wrong:  # the tool did run: the history says so, whatever it gave back
             with contextlib.suppress(Conflict, NotFound, StoreError):
-                await self._finish(call, error=f"its result cannot be stored: {readable(wrong)}")
+                await finish(error=f"its result cannot be stored: {readable(wrong)}")
             raise
 
     def _check_step(self, step: object, tool: object, arguments: object) -> None:

@@ -123,15 +123,18 @@ def command(*arguments: str) -> list[str]:
 
 
 class Terminal:
-    """The command on a terminal of its own, 80 columns wide; ``stdout`` may go elsewhere."""
+    """The command, or a program, on a terminal of its own, 80 columns wide; ``stdout`` may go elsewhere."""
 
-    def __init__(self, arguments: Sequence[str], *, stdout: Path | None = None, **environment: str) -> None:
+    def __init__(
+        self, arguments: Sequence[str], *, stdout: Path | None = None, program: str = "", **environment: str
+    ) -> None:
         ours, theirs = pty.openpty()
         self._ours = ours
         self._shown = bytearray()
         variables = os.environ | {"TERM": "xterm", "COLUMNS": "80", **environment}
         out = theirs if stdout is None else os.open(stdout, os.O_WRONLY | os.O_CREAT, 0o600)
-        self.process = subprocess.Popen(command(*arguments), stdin=theirs, stdout=out, stderr=theirs, env=variables)
+        started = [sys.executable, "-c", program] if program else command(*arguments)
+        self.process = subprocess.Popen(started, stdin=theirs, stdout=out, stderr=theirs, env=variables)
         os.close(theirs)
         if out != theirs:
             os.close(out)

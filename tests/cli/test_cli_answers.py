@@ -25,6 +25,8 @@ COLOURS = {"enum": ["红", "green", 3, None]}
         ("2", COLOURS, "green"),
         ("3", COLOURS, 3),  # the value itself before its number
         ("4", COLOURS, None),
+        ('"green"', COLOURS, "green"),  # as JSON writes it
+        ('{"decision": "deny", "reason": "no"}', APPROVAL, {"decision": "deny", "reason": "no"}),
         ('{"a": [1]}', {"type": "object"}, {"a": [1]}),
         ("[1, 2]", {"items": {}}, [1, 2]),
         ('{"decision": [1]}', {"properties": {"decision": {"enum": [[1], {"a": 2}]}}}, {"decision": [1]}),

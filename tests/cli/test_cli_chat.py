@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
 import signal
 import time
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from typing import Any, Protocol
 import pytest
 
 from satchel import Session, SessionManager
+from satchel.cli.chat.command import way_back
 from satchel.cli.exit_codes import ExitCode
 from tests.cli.shell import Cli, Terminal, with_sessions
 from tests.engines.model_server import STALL, chunk, model_server, refuses, says, stream
@@ -41,6 +44,23 @@ async def planner(ctx):
             async with ctx.child(f"read {number}"):
                 pass
     await ctx.append_message({"role": "assistant", "content": "plan: " + await ctx.ask("plan", "Which plan?")})
+
+async def trip(ctx):
+    await ctx.append_message({"role": "assistant", "content": await ctx.ask("how", "How will you travel?")})
+
+async def refund(ctx):
+    call = {"id": "call_1", "type": "function", "function": {"name": "refund", "arguments": '{"order": 17}'}}
+    if ctx.attempt.attempt == 1:
+        async with ctx.tool("look", {"sql": "SELECT *\\n" + "FROM orders\\n" * 40}) as tool:
+            tool.error = "no such table"
+        await ctx.append_message({"role": "assistant", "content": None, "tool_calls": [call]})
+    approval = await ctx.approve("refund", "refund", {"order": 17})
+    async with ctx.tool("refund", approval.arguments, tool_call_id="call_1") as tool:
+        if approval.is_granted:
+            tool.result = "paid back"
+        else:
+            tool.error = "a human refused this call"
+    await ctx.append_message({"role": "assistant", "content": approval.decision})
 
 async def unsafe(ctx):
     await ctx.append_message({"role": "assistant", "content": "\\x1b[2J[bold]red"})
@@ -83,9 +103,14 @@ def said(session: Session) -> list[tuple[str | None, Any]]:
     return [(message.role, message.content) for message in session.messages]
 
 
-def wait_for_prompt(terminal: Terminal) -> None:
+def plain(terminal: Terminal) -> str:
+    """What is shown, without its colours."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.shown)
+
+
+def wait_for_prompt(terminal: Terminal, prompt: str = "> ") -> None:
     deadline = time.monotonic() + 20
-    while not terminal.shown.endswith("> "):
+    while not terminal.shown.endswith(prompt):
         assert time.monotonic() < deadline, terminal.shown
         time.sleep(0.02)
 
@@ -95,6 +120,7 @@ def wait_for_prompt(terminal: Terminal) -> None:
 
 def test_a_person_talks_to_the_demos_agent_leaves_and_comes_back(terminals: Terminals) -> None:
     terminal = terminals(["chat"])
+    terminal.wait_for("Why did income drop yesterday? /help lists")
     terminal.wait_for("> ")
     terminal.type("昨天收入为什么下降?\n")
     terminal.wait_for("· run_sql(sql=")
@@ -204,6 +230,7 @@ def test_the_person_answers_what_the_agent_asks(terminals: Terminals) -> None:
     terminal.wait_for("please type a number from 1 to 2")
     terminal.type("2\n")
     terminal.wait_for("May pay be called with")
+    wait_for_prompt(terminal, "? ")
     terminal.type("\x04")  # leaves it open
     terminal.wait_for("it waits for your answer")
     assert terminal.end() == 0
@@ -224,6 +251,62 @@ def test_the_person_answers_what_the_agent_asks(terminals: Terminals) -> None:
     assert [run.status for run in newest().runs] == ["COMPLETED", "CANCELLED"]
 
 
+def test_a_refused_call_and_a_failed_one_do_not_look_like_calls_that_were_made(terminals: Terminals) -> None:
+    for answer, line in (("n 不行", "· refund(order=17): refused\r\n"), ("y", "· refund(order=17)\r\n")):
+        terminal = terminals(["chat", "--agent", "chat_agents:refund"])
+        terminal.wait_for("> ")
+        terminal.type("退款\n")
+        terminal.wait_for("· look failed: no such table")
+        (shown,) = (one for one in plain(terminal).splitlines() if one.startswith("· look("))
+        assert shown.startswith("· look(sql=SELECT * FROM orders")
+        assert shown.endswith("…")  # one line, and no more
+        assert len(shown) <= 80
+        terminal.wait_for("May refund be called with")
+        terminal.wait_for("Ctrl-C cancels the run; Ctrl-D leaves its question open")
+        terminal.type(f"{answer}\n")
+        wait_for_prompt(terminal)
+        assert line in plain(terminal)
+        assert "refund failed" not in terminal.shown
+        terminal.type("/quit\n")
+        assert terminal.end() == 0
+
+
+def test_the_way_back_can_be_pasted(terminals: Terminals, cli: Cli) -> None:
+    flags = ["--agent", "chat_agents:trip", "--store", "sqlite:///./other one.db", "--tenant", "it's", "--user", "eve"]
+    terminal = terminals(["chat", *flags])
+    terminal.wait_for("made a new store at")
+    terminal.wait_for("> ")
+    terminal.type("fly\n")
+    terminal.wait_for("How will you travel?")
+    wait_for_prompt(terminal, "? ")
+    terminal.type("\x04")
+    terminal.wait_for("to go on:")
+    assert terminal.end() == 0
+    (line,) = (line for line in plain(terminal).splitlines() if line.startswith("satchel chat --session"))
+    words = shlex.split(line)[1:]
+    assert words[3:] == ["--store", "sqlite:///./other one.db", "--tenant", "it's", "--user", "eve", *flags[:2]]
+    answer = cli(*words, stdin=b"by train")
+    assert (answer.code, answer.text) == (0, "by train\n")
+    assert shlex.split(answer.err.splitlines()[-1])[1:] == words  # and again
+
+
+def test_a_run_of_an_agent_that_is_not_served_is_refused_before_its_answer_is_taken(
+    terminals: Terminals, cli: Cli
+) -> None:
+    cli("chat", "--agent", "chat_agents:trip", stdin=b"fly")
+    for arguments in (["chat", "-c"], ["chat", "-c", "--agent", "chat_agents:echo"]):
+        refused = cli(*arguments, "--json", stdin=b"by train")
+        assert (refused.code, refused.out, refused.error["code"]) == (ExitCode.USAGE, b"", "agent_not_served")
+        assert "belongs to agent trip" in refused.error["message"]
+    terminal = terminals(["chat", "-c"])
+    terminal.wait_for("belongs to agent trip, which is not served here")
+    assert terminal.end() == ExitCode.USAGE
+    assert "How will you travel?" not in terminal.shown.replace("/ Why did", "")
+    assert [run.status for run in newest().runs] == ["WAITING"]
+    answer = cli("chat", "-c", "--agent", "trip=chat_agents:trip", stdin=b"by train")
+    assert (answer.code, answer.text) == (0, "by train\n")
+
+
 # -- without one
 
 
@@ -238,6 +321,10 @@ def test_a_question_is_answered_by_the_next_call(cli: Cli) -> None:
     assert second.json["run"]["question"]["name"] == "pay"
     third = cli(*flags, "-c", stdin="n 太贵了".encode())
     assert (third.code, third.text) == (0, "red: deny {'cents': 500} 太贵了\n")
+    cli(*flags, "-c", stdin=b"again")
+    cli(*flags, "-c", stdin=b'"green"')  # as Python and HTTP are answered
+    edited = cli(*flags, "-c", stdin=b'{"decision": "edit", "arguments": {"cents": 7}}')
+    assert (edited.code, edited.text) == (0, "green: edit {'cents': 7} \n")
 
 
 def test_a_question_is_found_behind_any_number_of_child_runs(cli: Cli) -> None:
@@ -344,3 +431,13 @@ async def test_who_hangs_up_in_the_middle_of_an_answer_finds_it_later(
         assert await asyncio.to_thread(terminal.end) == 0
     (run,) = (await asyncio.to_thread(newest)).runs
     assert (run.status, run.attempt) == ("COMPLETED", 2)
+
+
+def test_a_password_of_the_environment_is_in_no_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "postgresql://ada:s3cret@db/satchel"
+    monkeypatch.setenv("SATCHEL_STORE", url)
+    given = {"tenant": "local", "user": "local", "agent": None, "model": "m", "instructions": "be brief"}
+    back = way_back(store=url, **given)("sess_x")  # type: ignore[arg-type]  # text and None side by side
+    assert back == "satchel chat --session sess_x --model m --instructions 'be brief'"
+    monkeypatch.delenv("SATCHEL_STORE")
+    assert f"--store {url}" in way_back(store=url, **given)("sess_x")  # type: ignore[arg-type]  # the same

@@ -29,13 +29,15 @@ from satchel import (
 )
 from satchel.cli.exit_codes import MEANINGS, ExitCode, exit_code_of
 from satchel.cli.visible import lines_kept, one_line, safe_json
-from tests.cli.shell import UNSAFE, Cli, Terminal, append, command, make_session
+from tests.cli.shell import UNSAFE, Cli, Terminal, append, command, conversation, make_session
 
 COMMANDS = [
     ["demo"],
     ["tail"],
     ["worker"],
     ["sessions"],
+    ["runs"],
+    *(["runs", verb] for verb in ("list", "show", "answer", "cancel")),
     *(["sessions", verb] for verb in ("list", "show", "close", "restore", "delete", "import", "export")),
 ]
 
@@ -147,7 +149,76 @@ def test_a_wrong_command_line_is_one_sentence_and_code_2(cli: Cli, arguments: li
     assert as_json.error.keys() == {"code", "message"}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["sessions", "list"], "--tenant (or SATCHEL_TENANT) is required"),
+        (["sessions", "list", "--tenant"], "--tenant needs a value"),
+        (["sessions", "list", "--bogus"], "there is no flag --bogus"),
+        (["sessions", "list", "--bogus=3"], "there is no flag --bogus"),
+        (["sessions", "list", "--tenat", "x"], "there is no flag --tenat; did you mean --tenant?"),
+        (["sessions", "list", "extra"], "there is one argument too many: 'extra'"),
+        (["keys", "revoke"], "KEY_ID is required"),
+        (["keys", "create", "--tenant", "x"], "--role (or SATCHEL_ROLE) is required"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_command_line_is_told_what_is_wrong(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str
+) -> None:
+    if arguments[-1] != "extra" and "--bogus" not in arguments[-1]:
+        monkeypatch.delenv("SATCHEL_TENANT")
+    answer = cli(*arguments)
+    chain = " ".join(["satchel", *arguments[:2]])
+    assert (answer.code, answer.err) == (2, f"satchel: {sentence} ({chain} --help)\n")
+
+
 # -- stores
+
+
+def test_a_store_that_is_made_is_told_of(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "one.jsonl").write_bytes(conversation("talk-1", "你好"))
+    told = f"satchel: made a new store at {tmp_path / 'new.db'}\n"
+    for arguments in (
+        ["keys", "create", "--role", "admin", "--user", "root"],
+        ["sessions", "import", "one.jsonl", "--user", "ada"],
+    ):
+        assert told in cli(*arguments, "--store", "sqlite:///new.db").err
+        assert told not in cli(*arguments, "--store", "sqlite:///new.db").err
+        Path("new.db").unlink()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["worker", "--agent", "one_agent:talk"], ["serve", "--agent", "one_agent:talk", "--port", "0"]]
+)
+def test_a_server_and_a_worker_tell_of_the_store_that_they_make(shell: None, arguments: list[str]) -> None:
+    Path("one_agent.py").write_text("async def talk(ctx): ...\n")
+    process = subprocess.Popen(
+        command(*arguments, "--store", "sqlite:///typo.db"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    assert process.stdout is not None
+    lines = [process.stderr.readline().decode(), process.stderr.readline().decode()]
+    pasted = process.stdout.readline().decode() if arguments[0] == "serve" else ""
+    process.terminate()
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert f"satchel: made a new store at {Path('typo.db').absolute()}\n" in lines
+    if pasted:
+        assert f"$(cat {Path('typo.db.key').absolute()})" in pasted
+
+
+@pytest.mark.parametrize(("store", "driver"), [("postgres", "asyncpg"), ("mysql", "asyncmy")])
+def test_a_store_whose_driver_is_not_installed_says_what_to_install(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, store: str, driver: str
+) -> None:
+    monkeypatch.setitem(sys.modules, driver, None)
+    for name in [name for name in sys.modules if name.startswith(f"satchel.stores.{store}")]:
+        monkeypatch.delitem(sys.modules, name)
+    scheme = {"postgres": "postgresql", "mysql": "mysql"}[store]
+    answer = cli("sessions", "list", "--store", f"{scheme}://localhost/none")
+    assert answer.code == 2
+    assert answer.err == f"satchel: a store at {scheme}:// needs the extra '{store}': pip install 'satchel[{store}]'\n"
 
 
 @pytest.mark.parametrize(
@@ -178,6 +249,9 @@ def test_a_file_that_is_no_store_is_named_as_damaged(cli: Cli) -> None:
     Path("agent.db").write_bytes(b"this is no database, and never was one" * 100)
     answer = cli("sessions", "list", "--json")
     assert (answer.code, answer.error["code"]) == (5, "store_corrupt")
+    assert str(Path("agent.db").absolute()) in answer.error["message"]
+    nowhere = cli("sessions", "list", "--store", "sqlite:////", "--json")
+    assert (nowhere.code, nowhere.error["message"]) == (2, "path: / is a folder")
 
 
 # -- how it ends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from satchel.cli.doctoring import MEANINGS
 from satchel.store import Capabilities
 from satchel.stores.sqlite import checking
 from satchel.stores.sqlite.connection import connect
-from tests.cli.shell import Cli, make_session
+from tests.cli.shell import Cli, append, make_session
+from tests.servers import mysql
 from tests.servers.postgres import new_database
 
 
@@ -29,7 +31,7 @@ def test_a_sound_file_is_ok_in_all_that_is_looked_at(cli: Cli) -> None:
     make_session()
     found = findings(cli, code=0)
     assert {name for name, one in found.items() if one["level"] == "error"} == set()
-    for name in ("schema", "journal_mode", "synchronous", "secure_delete", "free disk", "permissions"):
+    for name in ("schema", "tables", "journal_mode", "synchronous", "secure_delete", "free disk", "permissions"):
         assert found[name]["level"] == "ok", found[name]
         assert found[name]["mend"] is None
     assert {"file system", "sqlite_version"} <= set(found)
@@ -37,6 +39,17 @@ def test_a_sound_file_is_ok_in_all_that_is_looked_at(cli: Cli) -> None:
     assert "journal_mode=wal" in text
     assert "yes      durable" in text
     assert "0 errors" in text
+
+
+def test_a_file_without_a_column_that_a_call_needs_is_an_error(cli: Cli) -> None:
+    make_session()
+    connection = sqlite3.connect("agent.db")
+    connection.execute("DROP INDEX sessions_listed")
+    connection.execute("ALTER TABLE events DROP COLUMN tokens")
+    connection.close()
+    found = findings(cli, code=1)["tables"]
+    assert (found["level"], found["what"]) == ("error", "tables=without events.tokens, sessions_listed")
+    assert "export" in found["mend"]
 
 
 def test_each_weakness_says_what_it_weakens_and_how_to_mend_it(
@@ -60,6 +73,19 @@ def test_each_weakness_says_what_it_weakens_and_how_to_mend_it(
     assert "postgresql://" in found["file system"]["mend"]
     monkeypatch.setattr(checking, "kind_of_mount", lambda _: "tmpfs")
     assert findings(cli, code=0)["file system"]["level"] == "warning"
+
+
+def test_text_that_deletions_left_in_the_file_is_told_until_a_sweep_removed_it(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_id = make_session("secret")
+    append(session_id, "Rosebud")
+    monkeypatch.setattr("satchel.sweeper.INLINE_SCRUB", 0)  # as if the file were large
+    assert cli("sessions", "delete", session_id, "--yes").code == 0
+    left = findings(cli, code=0)["erasures"]
+    assert (left["level"], left["what"]) == ("warning", "erasures=1")
+    assert cli(*left["mend"].split()[1:]).code == 0
+    assert "erasures" not in findings(cli, code=0)
 
 
 class Usage:
@@ -131,9 +157,30 @@ def test_a_server_is_asked_for_its_settings_its_room_and_its_time(cli: Cli, monk
     real = time.time
     monkeypatch.setattr("satchel.stores.postgres.checking.time.time", lambda: real() - 3600)
     wrong = findings(cli, code=1)["clock difference"]
-    assert (wrong["level"], wrong["what"][:22]) == ("warning", "clock difference=+3600")
+    assert (wrong["level"], wrong["what"][:22]) in [
+        ("warning", f"clock difference=+{seconds}")
+        for seconds in (3599, 3600)  # a question takes its time
+    ]
     answer = cli("doctor").text
     assert "no       erases_traces: deleted text cannot be read" in answer
+
+
+def test_a_server_that_a_store_will_not_open_on_is_asked_why(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    relaxed = mysql.new_database()
+    monkeypatch.setenv("SATCHEL_STORE", relaxed)
+    assert cli("migrate", "up").code == 0
+    for url in (relaxed, relaxed.partition("?")[0]):
+        monkeypatch.setenv("SATCHEL_STORE", url)
+        found = findings(cli, code=1)  # the server for tests does not wait for its disk
+        assert found["innodb_flush_log_at_trx_commit"] == {
+            "level": "error",
+            "what": "innodb_flush_log_at_trx_commit=0",
+            "why": "a power cut loses writes that were acknowledged just before",
+            "mend": "SET GLOBAL innodb_flush_log_at_trx_commit = 1;  (and in the server's my.cnf)",
+        }
+        for name in ("version", "max_allowed_packet", "pool_size", "clock difference", "schema"):
+            assert found[name]["level"] == "ok", found[name]
+    assert cli("sessions", "list").code == 2
 
 
 def test_every_promise_says_what_its_no_means() -> None:

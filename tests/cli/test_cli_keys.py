@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ def test_a_key_is_printed_alone_listed_and_revoked(cli: Cli) -> None:
     made = cli("keys", "create", *WHERE, "--tenant", "acme", "--role", "agent", "--acting-for", "ada")
     assert made.code == 0
     assert re.fullmatch(r"satchel_[a-z2-7]{16}_[a-z2-7]{52}\n", made.text)
-    assert made.err == ""
+    assert made.err == f"satchel: made a new store at {Path('agent.db').absolute()}\n"
     key_id, secret = made.text.strip().split("_")[1:]
     cli("keys", "create", *WHERE, "--tenant", "umbrella", "--role", "admin", "--expires-in", "90d")
 

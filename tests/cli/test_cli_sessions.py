@@ -25,6 +25,22 @@ def test_list_shows_each_session_of_the_tenant_in_80_columns(cli: Cli) -> None:
     assert max(cell_len(line) for line in answer.text.splitlines()) <= 80
 
 
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 100, 160])
+def test_no_terminal_is_too_narrow_for_an_id(cli: Cli, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    ids = [make_session("启动失败" * 20), make_session("Bob's", user="bob-with-a-long-name")]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = cli("sessions", "list").text.splitlines()
+    assert [line.split()[0] for line in lines] == ["session", *reversed(ids)]
+    assert max(cell_len(line) for line in lines) <= max(columns, len(ids[0]))
+    assert "…" not in lines[0]
+    if columns >= 60:
+        assert "bob-" in lines[1]
+        assert "Bob's" in lines[1]
+        assert "ACTIVE" in lines[1]
+    if columns >= 80:
+        assert "启动失败启动失败" in lines[2]  # the title has what room there is
+
+
 def test_list_of_a_user_shows_nobody_elses(cli: Cli) -> None:
     mine, theirs = make_session(), make_session(user="bob")
     answer = cli("sessions", "list", "--user", "ada")

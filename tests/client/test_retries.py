@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import traceback
 
 import pytest
 
@@ -195,8 +196,11 @@ async def test_a_service_that_is_away_is_told_apart_from_one_that_may_have_done_
         sid = (await satchel.SessionManager(store, AGENT).create_session()).session_id
     async with connection(url, patience=0.3) as client:
         for call in (client.sessions.get_session(sid), client.sessions.close_session(sid)):
-            with pytest.raises(StoreUnavailable):
+            with pytest.raises(StoreUnavailable, match="cannot be reached: ConnectError") as away:
                 await call
+            assert (
+                len("".join(traceback.format_exception(away.value)).splitlines()) < 40
+            )  # ours, and not the transport's
     async with (
         served(store) as url,
         cutting(url, share=1.0, bytes_of_answers=2) as (_, through),

@@ -20,10 +20,14 @@ import pytest
 from satchel.domain.principal import Principal
 from satchel.store import Store
 from satchel.stores.memory import MemoryStore
+from satchel.stores.mysql import MysqlStore
+from satchel.stores.postgres import PostgresStore
+from satchel.stores.redis import RedisStore
 from satchel.stores.sqlite import SqliteStore
 from satchel.testing.chat_grammar import assert_accepted
 from satchel.testing.clock import SettableClock
 from satchel.testing.stage import Stage
+from tests.servers import mysql, postgres, redis
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("SATCHEL_TEST_DATA") or ROOT.parent / "shared" / "data")
@@ -44,17 +48,21 @@ def test_the_real_conversations_are_there() -> None:
     assert sum(len(lines_of(path)) for path in FILES[1:]) > 500
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.full)])
+SERVERS = [pytest.param(name, marks=pytest.mark.full) for name in ("postgres", "mysql", "redis")]
+
+
+@pytest.fixture(params=["memory", "sqlite", *SERVERS])
 async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
     clock = SettableClock()
     store: Store = MemoryStore(clock=clock)
     if request.param == "sqlite":
         store = SqliteStore(tmp_path / "real.db", clock=clock)
-    if request.param == "redis":
-        from satchel.stores.redis import RedisStore
-        from tests.servers.redis import emptied_database
-
-        store = RedisStore(emptied_database("real", once_for=tmp_path), clock=clock)
+    elif request.param == "postgres":
+        store = PostgresStore(postgres.emptied_database("real", once_for=tmp_path), clock=clock)
+    elif request.param == "mysql":
+        store = MysqlStore(mysql.emptied_database("real", once_for=tmp_path), clock=clock)
+    elif request.param == "redis":
+        store = RedisStore(redis.emptied_database("real", once_for=tmp_path), clock=clock)
     made = Stage(store, clock)
     async with made.opened:
         yield made

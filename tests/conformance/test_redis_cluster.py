@@ -16,7 +16,7 @@ from satchel.testing.clock import SettableClock
 from satchel.testing.stage import Stage
 from satchel.testing.suite import StoreSuite
 from satchel.testing.suites import bound_to
-from tests.servers.starting import start_or_skip
+from tests.servers.shared import started
 
 pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("redis-cluster")]
 
@@ -45,7 +45,7 @@ class Stores(list[RedisStore]):
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RedisCluster]:
     made = RedisCluster()
-    start_or_skip(made.start, "redis-server")
+    started(made, "redis-server")
     yield made
     made.stop()
 

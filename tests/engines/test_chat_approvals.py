@@ -45,8 +45,17 @@ async def asked(stage: ChatStage, run: Run) -> Run:
     ("decision", "paid", "told"),
     [
         ({"decision": "approve"}, [500], "paid"),
-        ({"decision": "edit", "arguments": {"cents": 7}}, [7], "paid"),
-        ({"decision": "edit", "arguments": [7]}, [], "the arguments are not a JSON object"),
+        ({"decision": "edit", "arguments": {"cents": 500}}, [500], "paid"),  # not changed, after all
+        (
+            {"decision": "edit", "arguments": {"cents": 7}},
+            [7],
+            '{"note":"a human changed the arguments of this call","arguments":{"cents":7},"result":"paid"}',
+        ),
+        (
+            {"decision": "edit", "arguments": [7]},
+            [],
+            '{"note":"a human changed the arguments of this call","arguments":[7],"error":"the arguments are not a JSON object"}',
+        ),
         ({"decision": "deny", "reason": "太贵了"}, [], "a human refused this call: 太贵了"),
         ({"decision": "deny"}, [], "a human refused this call"),
     ],
@@ -67,6 +76,12 @@ async def test_a_human_decides(stage: ChatStage, decision: dict[str, Any], paid:
     assert shop.done == ["look", *paid]
     results = {body["tool_call_id"]: body["content"] for body in await stage.bodies() if body["role"] == "tool"}
     assert results == {"a": told, "b": "seen"}
+    seen = {
+        body["tool_call_id"]: body["content"] for body in stage.model.requests[1]["messages"] if body["role"] == "tool"
+    }
+    assert seen == results
+    asked_for = [body["tool_calls"][0]["function"] for body in await stage.bodies() if body.get("tool_calls")]
+    assert asked_for == [{"name": "pay", "arguments": '{"cents": 500}'}]  # what the model said stays as it was said
     assert len(stage.model.requests) == 2
 
 

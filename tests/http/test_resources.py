@@ -351,6 +351,33 @@ async def test_a_chat_that_takes_longer_is_told_where_to_look(door: Door) -> Non
     assert (more.json()["run"]["number"], more.json()["run"]["status"]) == (2, "READY")
 
 
+async def test_a_chats_new_session_is_called_by_its_first_words(door: Door) -> None:
+    first = await door("POST", "/v1/chat", json={"message": "帮我修复\n启动失败。", "external_id": "t1", "wait": 0})
+    await door("POST", "/v1/chat", json={"message": "more", "external_id": "t1", "wait": 0})
+    long = await door("POST", "/v1/chat", json={"message": {"content": "word " * 50}, "wait": 0})
+    parts = await door("POST", "/v1/chat", json={"message": {"content": [{"type": "text", "text": "x"}]}, "wait": 0})
+    titles = {one["session_id"]: one["title"] for one in (await door("GET", "/v1/sessions")).json()["items"]}
+    assert titles[first.json()["session_id"]] == "帮我修复 启动失败。"
+    assert titles[long.json()["session_id"]] == ("word " * 50)[:59] + "…"
+    assert titles[parts.json()["session_id"]] == ""
+
+
+async def test_a_chat_that_nobody_here_answers_says_who_is_served() -> None:
+    async def hint(door: Door, **more: Any) -> str | None:
+        answer = await door("POST", "/v1/chat", json={"message": "go", "wait": 0, **more})
+        assert answer.status_code == 202
+        said: str | None = answer.json().get("hint")
+        return said
+
+    async with open_door(agents=("coding", "data")) as door:
+        served = "this server serves coding, data"
+        assert await hint(door, agent="codign") == f"the run waits for a worker that serves agent 'codign': {served}"
+        assert await hint(door, agent="data") is None
+        assert await hint(door) is None
+    async with open_door() as door:
+        assert await hint(door) == "the run waits for a worker: this server executes no runs"
+
+
 async def test_a_repeated_chat_makes_one_session_and_one_run(door: Door) -> None:
     async def once() -> Any:
         key = {"Idempotency-Key": "turn-1"}

@@ -233,4 +233,4 @@ def _differ(what: str, said: Any, held: Any) -> Iterator[Difference]:
 
 def _without_input(row: RunRow) -> RunRow:
     """The input of a run that has not started is in no event."""
-    return msgspec.structs.replace(row, input=NO_JSON, input_weight=None, input_metadata=NO_JSON)
+    return msgspec.structs.replace(row, input=NO_JSON, input_actor="", input_weight=None, input_metadata=NO_JSON)

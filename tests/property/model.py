@@ -52,6 +52,7 @@ class ModelRun:
     created: int
     max_attempts: int
     input: bytes | None
+    added_by: str = ""
     version: int = 0
     status: str = "READY"
     attempt: int = 0
@@ -365,9 +366,10 @@ class Change:
         self.version = session.version + 1
         self.is_activity = actor != "operator"
 
-    def event(self, kind: str, **facts: Any) -> int:
+    def event(self, kind: str, *, actor: str | None = None, **facts: Any) -> int:
         seq = self.session.last_seq + 1
-        entry = Entry(seq=seq, version=self.version, kind=kind, at=self.clock.now, actor=self.actor, **facts)
+        by = actor or self.actor
+        entry = Entry(seq=seq, version=self.version, kind=kind, at=self.clock.now, actor=by, **facts)
         self.session.log.append(entry)
         return seq
 
@@ -398,8 +400,10 @@ class Change:
         run_id: str | None = None,
         status: str = "complete",
         refers_to: int | None = None,
+        actor: str | None = None,
     ) -> int:
-        seq = self.event("message", body=body, role=role, run_id=run_id, status=status, refers_to=refers_to)
+        facts = {"body": body, "role": role, "run_id": run_id, "status": status, "refers_to": refers_to}
+        seq = self.event("message", actor=actor, **facts)
         self.touch("messages")
         self.session.asked = [*self.session.asked, *asks][-128:]
         if answers in self.session.asked:
@@ -448,7 +452,7 @@ class Change:
 
     def say_input(self, run: ModelRun, status: str) -> None:
         if run.input is not None and run.input_seq is None:
-            run.input_seq = self.message(run.input, role="user", run_id=run.run_id, status=status)
+            run.input_seq = self.message(run.input, role="user", run_id=run.run_id, status=status, actor=run.added_by)
 
     def start_run(self, run: ModelRun, lease: int) -> None:
         self.say_input(run, "complete")

@@ -51,6 +51,7 @@ class RunVerbs(Model):
                 max_attempts=max_attempts,
                 memory=memory,
                 input=body,
+                added_by=who.actor,
             )
             session.runs[fresh] = run
             change.wrote_run(run)

@@ -18,6 +18,7 @@ class PostgresMachine(Machine):
         return PostgresStore(url, clock=clock), PostgresStore(url, clock=clock)
 
 
+@pytest.mark.timeout(600)
 def test_the_postgres_store_agrees_with_the_model() -> None:
     run_state_machine_as_test(PostgresMachine, settings=settings_for(30, 30))
 

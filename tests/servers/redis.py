@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from satchel.servers import RedisServer
-from tests.servers.starting import start_or_skip
+from tests.servers.shared import started
 
 _started: list[RedisServer] = []
 
@@ -14,7 +14,7 @@ _started: list[RedisServer] = []
 def server() -> RedisServer:
     """Durable, but for the wait for the disk: whoever tests that has a server of its own."""
     made = RedisServer(settings={"databases": "64"})
-    start_or_skip(made.start, "redis-server")
+    started(made, "redis-server")
     _started.append(made)
     return made
 

@@ -14,6 +14,7 @@ STORES = {
     "memory": "memory:",
     "sqlite": "sqlite:///a.db",
     "postgres": "postgresql://localhost/a",
+    "mysql": "mysql://h/a",
     "redis": "redis://localhost",
 }
 TABLE = Path(__file__).parents[2] / "docs" / "stores.md"
@@ -22,8 +23,10 @@ _SAID = {True: "yes", False: "no"}
 
 def rows() -> list[list[str]]:
     lines = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
-    first = next(place for place, line in enumerate(lines) if line.startswith("|---"))
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[: first + 7]]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines[: lines.index("|---" * (1 + len(STORES)) + "|") + 7]
+    ]
 
 
 @pytest.mark.parametrize("name", STORES)

@@ -15,6 +15,8 @@ from satchel.errors import SchemaMismatch
 from satchel.store import Store
 from satchel.stores.memory import MemoryStore
 from satchel.stores.migrations import load_migrations
+from satchel.stores.mysql import MysqlStore
+from satchel.stores.mysql import schema as mysql_schema
 from satchel.stores.postgres import PostgresStore
 from satchel.stores.postgres import schema as postgres_schema
 from satchel.stores.sqlite import SqliteStore
@@ -22,16 +24,20 @@ from satchel.stores.sqlite import schema as sqlite_schema
 from satchel.testing.clock import SettableClock
 from satchel.testing.copying import move
 from satchel.testing.stage import ADA, ADAS_AGENT, OPERATOR, TENANT, Stage, said
-from tests.servers.postgres import new_database, server
+from tests.servers import mysql, postgres
 
 FIXTURES = Path(__file__).parents[1] / "data" / "schemas"
-DIALECTS: dict[str, ModuleType] = {"sqlite": sqlite_schema, "postgres": postgres_schema}
+DIALECTS: dict[str, ModuleType] = {
+    "sqlite": sqlite_schema,
+    "postgres": postgres_schema,
+    "mysql": mysql_schema,
+}
 NAMES = sorted(path.stem for path in FIXTURES.glob("*.sql"))
 
 # As a later release may add: something to every event, and a table.
 LATER = """-- Adds who approved an event, and approvals; older code can run on it.
 ALTER TABLE events ADD COLUMN approved_by TEXT;
-CREATE TABLE approvals (name TEXT NOT NULL PRIMARY KEY);
+CREATE TABLE approvals (name VARCHAR(64) NOT NULL PRIMARY KEY);
 """
 
 Make = Callable[[SettableClock], Store]
@@ -46,8 +52,14 @@ def restored(name: str, folder: Path) -> Make:
         connection.executescript(dump)
         connection.close()
         return lambda clock: SqliteStore(path, clock=clock)
-    url = new_database()
-    shell = server().shell(url.rpartition("/")[2])
+    if name.startswith("mysql"):
+        url = mysql.new_database()
+        shell = mysql.server().shell(url.rpartition("/")[2].partition("?")[0])
+        said_back, _ = shell.communicate(dump.encode())
+        assert b"ERROR" not in said_back, said_back.decode()
+        return lambda clock: MysqlStore(url, clock=clock)
+    url = postgres.new_database()
+    shell = postgres.server().shell(url.rpartition("/")[2])
     said_back, _ = shell.communicate(b"\\set ON_ERROR_STOP on\n" + dump.encode())
     assert shell.returncode == 0, said_back.decode()
     return lambda clock: PostgresStore(url, clock=clock)
@@ -61,7 +73,7 @@ def test_every_schema_that_was_released_has_its_fixture() -> None:
         ], "python -m tools.make_fixtures writes that of the newest"
 
 
-@pytest.mark.parametrize("package", ["satchel.stores.sqlite", "satchel.stores.postgres"])
+@pytest.mark.parametrize("package", [f"satchel.stores.{dialect}" for dialect in DIALECTS])
 def test_every_step_has_a_name_and_says_what_it_changes(package: str) -> None:
     steps = load_migrations(package)
     assert set(steps.names) == set(steps)

@@ -142,6 +142,7 @@ _RETRACTIONS = "SEARCH back USING INDEX events_retractions (tenant_id=? AND sess
             ["SEARCH sessions USING COVERING INDEX sessions_ready (ready_agent=? AND (tenant_id,session_id)>(?,?))"],
         ),
         ("ready", ["SEARCH sessions USING COVERING INDEX sessions_ready (ready_agent>?)"]),
+        ("refs", ["SEARCH sessions USING COVERING INDEX sqlite_autoindex_sessions_1 ((tenant_id,session_id)>(?,?))"]),
         (
             "swept",
             [

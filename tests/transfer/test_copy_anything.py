@@ -42,7 +42,7 @@ class CopiedMachine(Machine):
 
 
 def test_a_copy_of_anything_is_the_same() -> None:
-    run_state_machine_as_test(CopiedMachine, settings=settings_for(15, 40))
+    run_state_machine_as_test(CopiedMachine, settings=settings_for(8, 30))
 
 
 @pytest.mark.full

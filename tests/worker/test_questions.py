@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from typing import Any
 
 import pytest
 
-from satchel import OpenStore, RunContext, RunFenced, RunSuspended
+from satchel import OpenStore, RunContext, RunFenced, RunSuspended, ToolCallFailed
 from satchel.errors import StoreUnavailable
 from satchel.store import EventPage
 from satchel.testing.wrappers import StoreWrapper
@@ -213,3 +214,48 @@ async def test_a_question_inside_a_tool_call_is_refused(stage: Stage) -> None:
     assert ended.error is not None
     assert (ended.status, ended.error.code) == ("FAILED", "agent_error")
     assert "still open" in ended.error.message
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_model_reads_that_a_human_changed_the_call_it_asked_for(stage: Stage, *, fails: bool) -> None:
+    made: list[Any] = []
+    outcomes: list[Any] = []
+
+    def refund(arguments: Any) -> str:
+        made.append(arguments)
+        if fails:
+            raise ValueError("no such order")
+        return "paid back"
+
+    async def agent(ctx: RunContext) -> None:
+        function = {"name": "refund", "arguments": '{"order": 17}'}
+        if ctx.attempt.attempt == 1:
+            calls = [{"id": "call_1", "type": "function", "function": function}]
+            await ctx.append_message({"role": "assistant", "content": None, "tool_calls": calls})
+        approval = await ctx.approve("refund", "refund", {"order": 17})
+        try:
+            result = await ctx.call("refund", approval.arguments, refund, tool_call_id="call_1", step="refund")
+        except ToolCallFailed as failed:
+            result = str(failed)
+        outcomes.append(result)
+        await ctx.ask("again", "Once more?")  # the agent is called again, and is given what was
+
+    async with working(stage.store, {"agent": agent}):
+        run = await stage.added("agent")
+        await stage.reached(run, "WAITING")
+        edit = {"decision": "edit", "arguments": {"order": 18}}
+        await stage.runs.answer_run(run.session_id, run.run_id, edit, name="refund")
+        await until(lambda: len(outcomes) == 1)
+        await stage.reached(run, "WAITING")
+        await stage.runs.answer_run(run.session_id, run.run_id, "no", name="again")
+        assert (await stage.ended(run)).status == "COMPLETED"
+    assert made == [{"order": 18}]
+    assert outcomes[0] == outcomes[1]
+    assert ("no such order" in outcomes[0]) if fails else (outcomes[0] == "paid back")
+    context = await stage.sessions.context(run.session_id)
+    (asked,) = (message for message in context.messages if message["role"] == "assistant")
+    (answered,) = (message for message in context.messages if message["role"] == "tool")
+    assert asked["tool_calls"][0]["function"]["arguments"] == '{"order": 17}'
+    outcome = {"error": "ValueError: no such order"} if fails else {"result": "paid back"}
+    told = {"note": "a human changed the arguments of this call", "arguments": {"order": 18}}
+    assert json.loads(answered["content"]) == told | outcome

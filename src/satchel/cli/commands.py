@@ -17,6 +17,7 @@ from satchel.cli import (
     keys,
     lifecycle,
     migrating,
+    runs,
     serving,
     sweeping,
     tailing,
@@ -88,6 +89,8 @@ def make_app() -> App:
         name="sessions", help="List, show, close, restore, delete, import and export sessions.", help_epilogue=""
     )
     app.command(sessions)
+    running = App(name="runs", help="List, show, answer and cancel the runs of a session.", help_epilogue="")
+    app.command(running)
     keyring = App(name="keys", help="Make, list and revoke the keys of a server.", help_epilogue="")
     app.command(keyring)
     migrate = App(name="migrate", help="Bring a store's schema up to date, or see what that takes.", help_epilogue="")
@@ -177,6 +180,17 @@ def make_app() -> App:
         "satchel sessions export sess_… | jq .messages",
         usage="satchel sessions export --store URL --tenant T [OPTIONS] [SESSION_ID...]",
     )
+    _add(running, "list", runs.list_runs, "satchel runs list sess_…", "satchel runs list --external-id ticket-17")
+    _add(running, "show", runs.show_run)
+    _add(
+        running,
+        "answer",
+        runs.answer_run,
+        "satchel runs answer sess_… y",
+        """satchel runs answer sess_… 'e {"order": 18}'""",
+        usage="satchel runs answer --store URL --tenant T [OPTIONS] [SESSION_ID] ANSWER",
+    )
+    _add(running, "cancel", runs.cancel_run)
     _add(
         keyring,
         "create",

@@ -10,6 +10,7 @@ from satchel.cli.asking import can_ask, says_yes
 from satchel.cli.choosing import Chosen, delete_many, line
 from satchel.cli.failures import ConfirmationNeeded, FlagRefused, NotConfirmed
 from satchel.cli.lifecycle import print_status
+from satchel.cli.naming import chosen_session
 from satchel.cli.progress import waiting
 from satchel.cli.store import opened, run_async
 from satchel.http.settings import duration
@@ -20,6 +21,7 @@ def delete_sessions(
     /,
     *,
     where: flags.Where,
+    external_id: flags.ExternalId = None,
     status: flags.Status = None,
     before: flags.Before = None,
     older_than: flags.OlderThan = None,
@@ -37,13 +39,15 @@ def delete_sessions(
     left. Prints the new status; deleting twice is fine.
     """
     _check_choice(
-        session_id,
+        session_id if external_id is None else external_id,
         where=where,
         filters={"--status": status, "--before": before, "--older-than": older_than, "--all": all_sessions or None},
         expected_version=expected_version,
     )
-    if session_id is not None:
-        run_async(_delete_one(where, session_id, reason, expected_version, yes=yes, dry_run=dry_run, json=json))
+    if session_id is not None or external_id is not None:
+        run_async(
+            _delete_one(where, session_id, external_id, reason, expected_version, yes=yes, dry_run=dry_run, json=json)
+        )
         return
     lasting = None if older_than is None else duration(older_than, field="--older-than")
     if older_than is not None and lasting is None:
@@ -79,7 +83,8 @@ def _check_choice(
 
 async def _delete_one(
     where: flags.Where,
-    session_id: str,
+    named: str | None,
+    external_id: str | None,
     reason: str,
     expected_version: int | None,
     *,
@@ -90,6 +95,7 @@ async def _delete_one(
     if not yes and not dry_run and not can_ask():
         raise ConfirmationNeeded
     async with opened(where) as (sessions, _):
+        session_id = await chosen_session(sessions, named, external_id)
         if dry_run:
             _print_one(await sessions.get_session(session_id, include=()), json=json)
             return

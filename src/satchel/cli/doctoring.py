@@ -14,6 +14,7 @@ from satchel.cli.exit_codes import ExitCode
 from satchel.cli.failures import StoreNotShared
 from satchel.cli.store import check_there, run_async
 from satchel.cli.visible import one_line
+from satchel.errors import InvalidInput, StoreMisused
 from satchel.store import Capabilities, Finding, Schema
 
 # What it means that a store says no to a promise, or whose time it goes by.
@@ -60,8 +61,7 @@ async def _findings(store: OpenStore) -> list[Finding]:
         schema = await store.store.schema()
         found = [] if schema is None else [_of_schema(schema)]
         if all(one.is_ok for one in found):
-            async with store:
-                found += await store.store.check()
+            found += await _checked(store)
     except StoreError as error:
         found = [
             Finding(
@@ -72,6 +72,19 @@ async def _findings(store: OpenStore) -> list[Finding]:
             )
         ]
     return sorted(found, key=lambda one: LEVELS.index(one.level))
+
+
+async def _checked(store: OpenStore) -> list[Finding]:
+    """A store that will not open on a database which keeps less than it should can be asked why."""
+    try:
+        async with store:
+            return list(await store.store.check())
+    except InvalidInput:
+        try:
+            return list(await store.store.check())
+        except StoreMisused:  # it has nothing to say before it is open
+            pass
+        raise
 
 
 def _of_schema(schema: Schema) -> Finding:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from enum import IntEnum
 
 from satchel.cli.failures import (
+    AgentNotServed,
     ConfirmationNeeded,
     CopyDiffers,
     CopyIncomplete,
     FileUnusable,
     FlagRefused,
     LineRefused,
+    NoOpenRun,
     NotConfirmed,
     NotDeleted,
     NothingToContinue,
@@ -69,6 +71,7 @@ _BY_SITUATION: tuple[tuple[ExitCode, tuple[type[Exception], ...]], ...] = (
             FrozenSnapshot,
             Unauthenticated,
             FlagRefused,
+            AgentNotServed,
             FileUnusable,
             StoreNotShared,
             ConfirmationNeeded,
@@ -76,7 +79,7 @@ _BY_SITUATION: tuple[tuple[ExitCode, tuple[type[Exception], ...]], ...] = (
             NotServed,
         ),
     ),
-    (ExitCode.NOT_FOUND, (NotFound, NothingToContinue)),
+    (ExitCode.NOT_FOUND, (NotFound, NothingToContinue, NoOpenRun)),
     (ExitCode.REFUSED, (Conflict, NotAllowed, NotConfirmed, CopyDiffers, ToolCallFailed)),
     (ExitCode.STORE, (StoreError, StoreMissing, ServiceRefused, NotDeleted, NotLookedAfter, CopyIncomplete)),
     (ExitCode.NOT_ANSWERED, (RunFailed,)),

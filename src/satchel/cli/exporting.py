@@ -12,6 +12,7 @@ from typing import IO
 
 from satchel import NotFound, SessionDeleted, SessionManager
 from satchel.cli import files, flags, output, sentences
+from satchel.cli.naming import chosen_session
 from satchel.cli.progress import bar
 from satchel.cli.store import opened, run_async
 
@@ -24,6 +25,7 @@ def export_sessions(
     /,
     *,
     where: flags.Where,
+    external_id: flags.ExternalId = None,
     output_file: flags.Output = files.STDIO,
     json: flags.Json = False,
 ) -> None:
@@ -33,11 +35,15 @@ def export_sessions(
     meta, and under satchel all that these lack: title, working memory, tool history, runs, times. A session that is deleted
     meanwhile is left out.
     """
-    run_async(_export(session_id, where, output_file, json=json))
+    run_async(_export(session_id, external_id, where, output_file, json=json))
 
 
-async def _export(chosen: tuple[str, ...], where: flags.Where, name: str, *, json: bool) -> None:
+async def _export(
+    chosen: tuple[str, ...], external_id: str | None, where: flags.Where, name: str, *, json: bool
+) -> None:
     async with opened(where) as (sessions, _):
+        if external_id is not None:
+            chosen = (*chosen, await chosen_session(sessions, None, external_id))
         ids = list(dict.fromkeys(chosen)) or await _all_ids(sessions)
         with _sink(name) as sink, bar("exporting", total=len(ids), beside_data=name == files.STDIO) as progress:
             written = 0

@@ -21,7 +21,8 @@ class StoreMissing(Failure):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(
-            f"there is no store {path}; `satchel sessions import` and programs create one, other commands do not"
+            f"there is no store {path}, and this command makes none;"
+            " worker, serve, chat, keys create, sessions import, copy and programs do"
         )
 
 
@@ -77,6 +78,29 @@ class NothingToContinue(Failure):
 
     def __init__(self) -> None:
         super().__init__("there is no session to continue; leave --continue out to begin one")
+
+
+class NoOpenRun(Failure):
+    code = "no_open_run"
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"session {session_id} has no run that is not over; `satchel runs list` shows those that are")
+
+
+class AgentNotServed(Failure):
+    """The run that has the turn is for an agent that is not in this process, and would wait for ever."""
+
+    code = "agent_not_served"
+
+    def __init__(self, *, run_id: str, agent: str, session_id: str) -> None:
+        self.run_id = run_id
+        self.agent = agent
+        self.session_id = session_id
+        super().__init__(
+            f"run {run_id} belongs to agent {agent}, which is not served here: come back with"
+            f" --agent {agent}=MODULE:OBJECT (of a model: --model NAME), or end it: satchel runs cancel"
+        )
 
 
 class NotDeleted(Failure):

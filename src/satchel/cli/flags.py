@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, get_args
 
 import msgspec
 from cyclopts import Group, Parameter
+
+from satchel.domain.run import RunStatus
 
 WHERE = Group("Where", sort_key=1)
 OPTIONS = Group("Options", sort_key=2)
@@ -63,6 +65,13 @@ def as_status(_kind: object, tokens: Sequence[Token]) -> str:
     status = tokens[0].value.upper()
     if status not in ("ACTIVE", "CLOSED", "EXPIRED"):
         raise ValueError("must be ACTIVE, CLOSED or EXPIRED (what is deleted is in no list)")
+    return status
+
+
+def as_run_status(_kind: object, tokens: Sequence[Token]) -> str:
+    status = tokens[0].value.upper()
+    if status not in get_args(RunStatus):
+        raise ValueError(f"must be one of {', '.join(get_args(RunStatus))}")
     return status
 
 
@@ -135,7 +144,6 @@ MaybeSessionId = Annotated[
     str | None,
     Parameter(name="SESSION_ID", help="The session, sess_…; left out: all that the flags choose.", show_default=False),
 ]
-SessionId = Annotated[str, Parameter(name="SESSION_ID", help="The session, sess_…")]
 SessionIds = Annotated[
     tuple[str, ...],
     Parameter(
@@ -145,6 +153,25 @@ SessionIds = Annotated[
         negative="",
     ),
 ]
+
+SessionOrNone = Annotated[
+    str | None, Parameter(name="SESSION_ID", help="The session, sess_…; or --external-id.", show_default=False)
+]
+ExternalId = Annotated[
+    str | None,
+    flag("--external-id", about="The session that was given this name of your own.", metavar="NAME"),
+]
+RunOrNone = Annotated[str | None, Parameter(name="RUN_ID", help="The run, run_…", show_default=False)]
+AnswerText = Annotated[
+    str | None, Parameter(name="ANSWER", help="The answer; - is stdin.", show_default=False, allow_leading_hyphen=True)
+]
+AnsweredRun = Annotated[
+    str | None, flag("--run", about="The run; left out: the one that has the turn.", metavar="RUN_ID")
+]
+QuestionName = Annotated[
+    str | None, flag("--name", about="Answer only if this is the question that is pending.", metavar="NAME")
+]
+CancelReason = Annotated[str, flag("--reason", about="Why, for the run's stop_reason.", metavar="TEXT")]
 
 # -- what
 
@@ -183,6 +210,11 @@ UpdatedBefore = Annotated[
     datetime | None, flag("--updated-before", about="Changed before this time.", converter=as_moment, metavar="TIME")
 ]
 Limit = Annotated[int, flag("--limit", about="Sessions of one page, at most 1000.", metavar="N", show_default=True)]
+RunsLimit = Annotated[int, flag("--limit", about="Runs of one page, at most 1000.", metavar="N", show_default=True)]
+OfRunStatus = Annotated[
+    RunStatus | None,
+    flag("--status", about="Only those of this status.", converter=as_run_status, metavar="STATUS"),
+]
 Cursor = Annotated[str | None, flag("--cursor", about="Go on where a page ended: its `next`.", metavar="CURSOR")]
 AllPages = Annotated[bool, flag("--all", about="All pages, one after the other.")]
 Messages = Annotated[int, flag("--messages", about="How many of the newest messages.", metavar="N", show_default=True)]

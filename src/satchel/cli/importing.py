@@ -61,7 +61,7 @@ def import_sessions(file: flags.Files, /, *, whose: flags.Whose, json: flags.Jso
 
 async def _import(names: tuple[str, ...], whose: flags.Whose, *, json: bool) -> None:
     total = files.check_readable(names)
-    async with opened(whose, create=True) as (sessions, _):
+    async with opened(whose, create=True, json=json) as (sessions, _):
         with bar("importing", total=total, in_bytes=True) as progress, _summed_up(json=json) as tally:
             done = 0
             for name in names:

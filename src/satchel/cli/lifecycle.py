@@ -7,14 +7,16 @@ from typing import Literal
 
 from satchel import Session
 from satchel.cli import documents, flags, output
+from satchel.cli.naming import chosen_session
 from satchel.cli.store import opened, run_async
 
 
 def close_session(
-    session_id: flags.SessionId,
+    session_id: flags.SessionOrNone = None,
     /,
     *,
     where: flags.Where,
+    external_id: flags.ExternalId = None,
     reason: flags.Reason = "",
     expected_version: flags.ExpectedVersion = None,
     json: flags.Json = False,
@@ -23,14 +25,15 @@ def close_session(
 
     Open runs are cancelled, open tool calls end as unknown. Prints the new status; closing twice is fine.
     """
-    run_async(_move("close", where, session_id, reason, expected_version, json=json))
+    run_async(_move("close", where, session_id, external_id, reason, expected_version, json=json))
 
 
 def restore_session(
-    session_id: flags.SessionId,
+    session_id: flags.SessionOrNone = None,
     /,
     *,
     where: flags.Where,
+    external_id: flags.ExternalId = None,
     reason: flags.Reason = "",
     expected_version: flags.ExpectedVersion = None,
     json: flags.Json = False,
@@ -39,19 +42,21 @@ def restore_session(
 
     Prints the new status; restoring an ACTIVE session is fine. What was deleted cannot be restored.
     """
-    run_async(_move("restore", where, session_id, reason, expected_version, json=json))
+    run_async(_move("restore", where, session_id, external_id, reason, expected_version, json=json))
 
 
 async def _move(
     verb: Literal["close", "restore"],
     where: flags.Where,
-    session_id: str,
+    session_id: str | None,
+    external_id: str | None,
     reason: str,
     expected_version: int | None,
     *,
     json: bool,
 ) -> None:
     async with opened(where) as (sessions, _):
+        session_id = await chosen_session(sessions, session_id, external_id)
         move = sessions.close_session if verb == "close" else sessions.restore_session
         session = await move(session_id, reason=reason, expected_version=expected_version)
     print_status(session, json=json)

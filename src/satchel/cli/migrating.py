@@ -8,7 +8,7 @@ import satchel
 from satchel import SchemaMismatch
 from satchel.cli import flags, output, sentences
 from satchel.cli.failures import StoreNotShared
-from satchel.cli.store import check_there, run_async
+from satchel.cli.store import check_there, new_file, run_async, say_made
 from satchel.domain.clock import rfc3339, to_datetime
 from satchel.store import Schema
 
@@ -38,7 +38,9 @@ def bring_up(*, store: flags.NewStore, json: flags.Json = False) -> None:
     beforehand where the programs' own account may make no tables.
     """
     _check(store)
+    made = new_file(store)
     before, after = run_async(_up(store))
+    say_made(made, json=json)
     applied = () if before is None else before.pending
     if json:
         output.write_json(_document(after) | {"applied": [step.number for step in applied]})

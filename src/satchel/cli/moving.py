@@ -12,6 +12,7 @@ from satchel import OpenStore, SatchelError
 from satchel.cli import output, sentences
 from satchel.cli.failures import CopyDiffers, CopyIncomplete
 from satchel.cli.progress import bar
+from satchel.cli.store import new_file, say_made
 from satchel.domain.ids import SessionRef
 from satchel.http.keys import SETTING
 from satchel.transfer.copying import Copied
@@ -58,7 +59,9 @@ _SAID = {"differs": "was left", "failed": "was not copied", "unproved": "is not 
 
 async def copy_all(source_url: str, target_url: str, tenant: str | None, *, settings: bool) -> Tally:
     tally = Tally()
+    made = new_file(target_url)
     async with satchel.open(source_url) as source, satchel.open(target_url) as target:
+        say_made(made)
         move = Move(source, target, tenant_id=tenant)
         try:
             total = await move.count()

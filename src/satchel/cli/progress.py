@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from satchel.cli.visible import one_line
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
+
+NOTICED = 1.0  # seconds after which somebody wonders
 
 
 class Bar:
@@ -60,10 +63,36 @@ def bar(what: str, *, total: int | None, in_bytes: bool = False, beside_data: bo
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """For something of one piece."""
+    """For something of one piece. Most take no time that anybody notices, and show nothing."""
     if not is_terminal(sys.stderr):
         yield
         return
-    with bar(what, total=None) as shown:
-        shown.reach(0)
+    lock = threading.Lock()
+    shown: list[Progress] = []
+    is_over = False
+
+    def show() -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+        with lock:
+            if is_over:
+                return
+            progress = Progress(
+                *columns, console=console(sys.stderr), transient=True, redirect_stdout=False, redirect_stderr=False
+            )
+            progress.add_task(one_line(what), total=None)
+            progress.start()
+            shown.append(progress)
+
+    timer = threading.Timer(NOTICED, show)
+    timer.daemon = True
+    timer.start()
+    try:
         yield
+    finally:
+        timer.cancel()
+        with lock:
+            is_over = True
+        for progress in shown:
+            progress.stop()

@@ -18,6 +18,7 @@ from satchel.cli import output
 from satchel.cli.commands import make_app
 from satchel.cli.exit_codes import ExitCode, exit_code_of
 from satchel.cli.failures import code_of
+from satchel.cli.usage import sentence_of
 from satchel.errors import SatchelError
 
 
@@ -32,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
         return ExitCode.READER_LEFT
     except CycloptsError as wrong:
         chain = " ".join(("satchel", *(wrong.command_chain or ())))
-        return _refuse("usage", str(wrong), ExitCode.USAGE, arguments, hint=f" ({chain} --help)")
+        return _refuse("usage", sentence_of(wrong), ExitCode.USAGE, arguments, hint=f" ({chain} --help)")
     except SatchelError as error:
         return _refuse(code_of(error), str(error), exit_code_of(error), arguments)
     except Exception as error:  # noqa: BLE001  # the last door: what nobody foresaw is one line too

@@ -22,6 +22,14 @@ def short_moment(at: datetime, *, now: datetime | None = None) -> str:
     return at.strftime("%m-%d %H:%M" if at.year == this_year else "%Y-%m-%d")
 
 
+def shortest_moment(at: datetime, *, now: datetime | None = None) -> str:
+    """``08:30`` today, ``01-31`` this year, ``2025`` before; UTC."""
+    today = datetime.now(UTC) if now is None else now
+    if at.date() == today.date():
+        return at.strftime("%H:%M")
+    return at.strftime("%m-%d" if at.year == today.year else "%Y")
+
+
 def took(milliseconds: int | None) -> str:
     if milliseconds is None:
         return ""

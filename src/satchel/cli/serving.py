@@ -12,7 +12,7 @@ from typing import Any
 
 from satchel.cli import flags, output
 from satchel.cli.failures import FlagRefused, StoreNotShared
-from satchel.cli.store import run_async
+from satchel.cli.store import new_file, run_async, say_made
 from satchel.cli.working import leave_stuck_threads, load_agents
 from satchel.http.settings import Settings, load_settings, shown
 from satchel.worker import Served
@@ -95,13 +95,26 @@ async def _serve(
 
 
 def _announcer(settings: Settings, agents: Mapping[str, Served]) -> Callable[[str, Path | None], None]:
+    made = new_file(settings.server.store)
+
     def announce(address: str, key_file: Path | None) -> None:
+        say_made(made)
         served = f"agents: {', '.join(agents)}" if agents else "no agents"
         output.say(f"satchel serves {settings.server.store} at {address} ({served})")
         output.write_bytes(ready_line(address, key_file).encode() + b"\n")
         output.flush()
+        if key_file is None:
+            output.say(_about_key(settings))
 
     return announce
+
+
+def _about_key(settings: Settings) -> str:
+    """What $KEY is, where no file holds one."""
+    if settings.jwt is not None:
+        return f"$KEY: a token of {settings.jwt.issuer}"
+    create = f"satchel keys create --store {shlex.quote(settings.server.store)} --tenant acme --role user --user ada"
+    return f"$KEY: one of the keys of this store (satchel keys list), or a new one: KEY=$({create})"
 
 
 def _serve_by_several(settings: Settings, chosen: _Chosen, agents: Mapping[str, Served]) -> None:
@@ -113,8 +126,8 @@ def _serve_by_several(settings: Settings, chosen: _Chosen, agents: Mapping[str, 
         raise StoreNotShared
     log_to_stderr()
     with listen(settings.server.host, settings.server.port) as listener:
-        key_file = run_async(first_key(settings))
         announce = _announcer(settings, agents)
+        key_file = run_async(first_key(settings))
         Fleet(settings, listener, _one_of_several, chosen).run(lambda: announce(address_of(listener), key_file))
 
 
@@ -126,7 +139,7 @@ def _one_of_several(settings: Settings, listener: socket.socket, chosen: _Chosen
 
 def ready_line(address: str, key_file: Path | None) -> str:
     """What somebody can paste. The key itself is in no line of any terminal's history."""
-    key = "$KEY" if key_file is None else f"$(cat {shlex.quote(str(key_file))})"
+    key = "$KEY" if key_file is None else f"$(cat {shlex.quote(str(key_file.absolute()))})"
     body = '{"message": "帮我修复启动失败。"}'
     return (
         f'curl -s {address}/v1/chat -H "Authorization: Bearer {key}" -H "Content-Type: application/json" -d '

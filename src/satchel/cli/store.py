@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,8 +12,9 @@ from typing import Any, TypeVar
 
 import satchel
 from satchel import OpenStore, Principal, SessionManager
+from satchel.cli import output
 from satchel.cli.failures import FlagRefused, StoreMissing, StoreNotShared
-from satchel.cli.flags import Where, Whose
+from satchel.cli.flags import Where, Whose, variable
 
 T = TypeVar("T")
 
@@ -19,7 +22,9 @@ SQLITE = "sqlite:///"
 
 
 @asynccontextmanager
-async def opened(where: Where | Whose, *, create: bool = False) -> AsyncIterator[tuple[SessionManager, OpenStore]]:
+async def opened(
+    where: Where | Whose, *, create: bool = False, json: bool = False
+) -> AsyncIterator[tuple[SessionManager, OpenStore]]:
     """The sessions of one tenant, or of one user of it, and the open store itself.
 
     Unless ``create``, a store that is not there yet is not made. Raises FlagRefused, StoreMissing, StoreNotShared, Unauthenticated.
@@ -32,20 +37,55 @@ async def opened(where: Where | Whose, *, create: bool = False) -> AsyncIterator
         raise StoreNotShared
     if not create:
         check_there(where.store)
+    made = new_file(where.store)
     async with satchel.open(where.store) as store:
+        say_made(made, json=json)
         yield SessionManager(store, principal), store
 
 
+def where_flags(where: Where) -> str:
+    """What another command on this store needs, to be pasted behind it; what the variables say is left to them, and an address
+    with a password to whoever knows it."""
+    given = (
+        ("--store", None if has_password(where.store) else where.store),
+        ("--tenant", where.tenant),
+        ("--user", where.user),
+    )
+    words = (
+        word
+        for name, value in given
+        if value is not None and os.environ.get(variable(name)) != value
+        for word in (name, value)
+    )
+    return "".join(f" {shlex.quote(word)}" for word in words)
+
+
+def has_password(url: str) -> bool:
+    account, at, _ = url.partition("://")[2].rpartition("@")
+    return bool(at) and ":" in account
+
+
 def check_there(url: str) -> None:
+    path = new_file(url)
+    if path is not None:
+        raise StoreMissing(path)
+
+
+def new_file(url: str) -> str | None:
+    """The file that opening this store would make; None: it is there, or is no file."""
     path = url.removeprefix(SQLITE)
     if not path or path == url:
-        return
+        return None
     try:
-        is_there = Path(path).exists()
-    except OSError:
-        return  # the store says better what is wrong with it
-    if not is_there:
-        raise StoreMissing(path)
+        return None if Path(path).exists() else path
+    except (OSError, ValueError):
+        return None  # the store says better what is wrong with it
+
+
+def say_made(path: str | None, *, json: bool = False) -> None:
+    """A name with a slip in it would be a store of its own, and nobody would know. With --json stderr holds JSON alone."""
+    if path is not None and not json:
+        output.say(f"satchel: made a new store at {Path(path).absolute()}")
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from satchel import Event, Message, Run, Session, TextDelta, ToolCall, WorkingMemory
+from satchel import Event, Message, Question, Run, Session, TextDelta, ToolCall, WorkingMemory
 from satchel.cli import sentences
+from satchel.cli.chat.answers import hint, is_approval
 from satchel.cli.visible import lines_kept, one_line, shortened
 
 STYLES = {
@@ -31,6 +33,8 @@ STYLES = {
 
 ID_WIDTH = 29  # sess_ and 24 characters, which never break
 GAP = 2
+ROOMY = 100  # columns: below, times are short
+NARROWEST_RUNS = 64
 MESSAGE_LENGTH = 1200
 VALUE_LENGTH = 300
 
@@ -44,55 +48,83 @@ def status_cell(status: str) -> Text:
     return cell(status, STYLES.get(status, ""))
 
 
-def _grid(*, header: bool = True) -> Table:
-    return Table(box=None, show_header=header, header_style="bold", padding=(0, GAP, 0, 0), pad_edge=False)
+def _grid(*, header: bool = True, gap: int = GAP) -> Table:
+    return Table(box=None, show_header=header, header_style="bold", padding=(0, gap, 0, 0), pad_edge=False)
 
 
 class SessionTable:
-    """A list of sessions, page by page: the same columns on each, one header above all."""
+    """A list of sessions, page by page: the same columns on each, one header above all.
+
+    An id is never broken: where the terminal is too narrow the times get shorter, then other columns go.
+    """
 
     def __init__(self, console: Console, *, with_user: bool) -> None:
         self._console = console
-        self._with_user = with_user
         self._has_header = False
-        fixed = ID_WIDTH + 7 + 11 + 5 + 4 * GAP
-        rest = max(12, console.width - fixed)
-        self._user_width = min(16, max(6, rest // 3)) if with_user else 0
-        self._title_width = max(4, rest - (self._user_width + GAP if with_user else 0))
+        self._is_narrow = console.width < ROOMY
+        self._gap = 1 if self._is_narrow else GAP
+        changed, messages = (5, 4) if self._is_narrow else (11, 5)
+        widths = {"session": ID_WIDTH, "status": 7, "changed": changed, "msgs": messages}
+        if with_user:
+            widths["user"] = 6
+        widths["title"] = 10
+        for name in ("changed", "msgs", "status", "user", "title"):
+            if self._taken(widths) > console.width:
+                widths.pop(name, None)
+        spare = max(0, console.width - self._taken(widths))
+        if "user" in widths:
+            more = min(10, spare // 3)
+            widths["user"] += more
+            spare -= more
+        if "title" in widths:
+            widths["title"] += spare
+        self._widths = widths
+
+    def _taken(self, widths: dict[str, int]) -> int:
+        return sum(widths.values()) + self._gap * (len(widths) - 1)
 
     def print(self, sessions: Iterable[Session]) -> None:
-        table = _grid(header=not self._has_header)
-        table.add_column("session", width=ID_WIDTH, overflow="fold")
-        table.add_column("status", width=7)
-        table.add_column("changed UTC", width=11)
-        table.add_column("msgs", width=5, justify="right", no_wrap=True)
-        if self._with_user:
-            table.add_column("user", width=self._user_width)
-        table.add_column("title", width=self._title_width)
+        table = _grid(header=not self._has_header, gap=self._gap)
+        table.width = self._taken(self._widths)  # as wide as it must be, whatever the terminal is
+        for name, width in self._widths.items():
+            header = ("when" if self._is_narrow else "changed UTC") if name == "changed" else name
+            table.add_column(header, width=width, no_wrap=True, justify="right" if name == "msgs" else "left")
         for session in sessions:
-            row = [
-                Text(session.session_id),
-                status_cell(session.status),
-                cell(sentences.short_moment(session.updated_at)),
-                cell(str(session.message_count)),
-                *([cell(session.user_id)] if self._with_user else []),
-                cell(session.title) if session.title else cell(session.external_id or "", "dim"),
-            ]
-            table.add_row(*row)
+            table.add_row(*(self._cell(name, session) for name in self._widths))
         if table.row_count:
-            self._console.print(table)
+            self._console.print(table, crop=False, no_wrap=True)
             self._has_header = True
 
+    def _cell(self, name: str, session: Session) -> Text:
+        match name:
+            case "session":
+                return Text(session.session_id)
+            case "status":
+                return status_cell(session.status)
+            case "changed" if self._is_narrow:
+                return cell(sentences.shortest_moment(session.updated_at))
+            case "changed":
+                return cell(sentences.short_moment(session.updated_at))
+            case "msgs":
+                return cell(str(session.message_count))
+            case "user":
+                return cell(session.user_id)
+            case _:
+                return cell(session.title) if session.title else cell(session.external_id or "", "dim")
 
-def print_session(console: Console, session: Session, messages: Sequence[Message]) -> None:
-    """The whole file folder."""
+
+def print_session(console: Console, session: Session, messages: Sequence[Message], where: str) -> None:
+    """The whole file folder. ``where``: the flags that lead to its store."""
     _print_facts(console, session)
     if session.working_memory is not None and not session.working_memory.is_empty:
         _heading(console, "Working memory", f"version {session.working_memory.version}")
         print_memory(console, session.working_memory)
     if session.runs:
         _heading(console, "Runs", _shown(len(session.runs), session.run_count))
-        _print_runs(console, session.runs)
+        print_runs(console, session.runs)
+        for run in session.runs:
+            if run.question is not None:
+                _print_question(console, run, run.question, where)
     if session.tool_history:
         _heading(console, "Tool history", _shown(len(session.tool_history), session.tool_call_count))
         _print_calls(console, session.tool_history)
@@ -171,35 +203,81 @@ def print_memory(console: Console, memory: WorkingMemory) -> None:
     console.print(table)
 
 
-def _what_of(run: Run) -> Text:
-    """Why it failed, what it waits for, or what it is to do."""
-    if run.error is not None:
-        return cell(f"{run.error.code}: {run.error.message}".rstrip(": "), "red")
-    if run.question is not None:
-        return cell(f"asks {run.question.name}: {run.question.question}", "cyan")
-    return cell(run.goal)
-
-
-def _print_runs(console: Console, runs: Iterable[Run]) -> None:
+def print_runs(console: Console, runs: Sequence[Run]) -> None:
+    """A line for each; below it why it failed, or what it asks."""
+    is_narrow = console.width < ROOMY
     table = _grid()
     table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("run", width=28, overflow="fold")
-    table.add_column("status", width=9)
-    table.add_column("steps", justify="right", no_wrap=True)
+    table.add_column("run", width=28, no_wrap=True)
+    table.add_column("status", width=9, no_wrap=True)
+    if not is_narrow:
+        table.add_column("steps", justify="right", no_wrap=True)
     table.add_column("tokens", justify="right", no_wrap=True)
     table.add_column("took", justify="right", no_wrap=True)
-    table.add_column("goal, or error", ratio=1)
+    table.add_column("goal", ratio=1, min_width=4, no_wrap=True)
     for run in runs:
         table.add_row(
             cell(str(run.number)),
             Text(run.run_id),
             status_cell(run.status),
-            cell(str(run.steps)),
+            *([] if is_narrow else [cell(str(run.steps))]),
             cell(str(run.usage.total_tokens)),
             cell(sentences.took(run.duration_ms)),
-            _what_of(run),
+            cell(run.goal),
         )
+    table.width = max(console.width, NARROWEST_RUNS)
+    console.print(table, crop=False)
+    for run in runs:
+        if run.error is not None:
+            said = shortened(one_line(f"{run.error.code}: {run.error.message}".rstrip(": ")), VALUE_LENGTH)
+            console.print(Text(f"#{run.number} failed: {said}", style="red"))
+        if run.question is not None:
+            said = shortened(one_line(run.question.question), VALUE_LENGTH)
+            console.print(Text(f"#{run.number} asks {one_line(run.question.name)}: {said}", style="cyan"))
+
+
+def print_run(console: Console, run: Run, where: str) -> None:
+    """One run: its facts, and all of what it asks."""
+    table = _grid(header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("run", Text(run.run_id))
+    table.add_row("status", status_cell(run.status))
+    error = "" if run.error is None else f"{run.error.code}: {run.error.message}".rstrip(": ")
+    usage = run.usage
+    tokens = f"{usage.total_tokens:,} ({usage.input_tokens:,} in, {usage.output_tokens:,} out)"
+    facts = [
+        ("number", str(run.number)),
+        ("session", run.session_id),
+        ("agent", run.agent or "any"),
+        ("goal", run.goal),
+        ("input", "" if run.input is None else sentences.said(run.input)),
+        ("error", error),
+        ("stop reason", run.stop_reason or ""),
+        ("attempt", f"{run.attempt} of {run.max_attempts}" if run.max_attempts > 1 else str(run.attempt)),
+        ("steps", str(run.steps)),
+        ("tokens", tokens if usage.total_tokens else "0"),
+        ("took", sentences.took(run.duration_ms)),
+        ("parent", run.parent_run_id or ""),
+        ("metadata", sentences.as_text(run.metadata) if run.metadata else ""),
+    ]
+    for name, value in facts:
+        if value:
+            table.add_row(name, Text(shortened(one_line(value), MESSAGE_LENGTH)))
     console.print(table)
+    if run.question is not None:
+        _print_question(console, run, run.question, where)
+
+
+def _print_question(console: Console, run: Run, question: Question, where: str) -> None:
+    """Whole: somebody is to decide on it."""
+    _heading(console, "Question", f"{one_line(question.name)}, until {sentences.moment(question.expires_at)} UTC")
+    console.print(Text(lines_kept(question.question), overflow="fold"))
+    if question.schema is not None:
+        console.print(Text(f"answer: {hint(question.schema)}", style="dim"))
+    if question.schema is not None and not is_approval(question.schema):
+        console.print(Text(one_line(f"schema: {sentences.as_text(question.schema)}"), style="dim", overflow="fold"))
+    console.print(Text(one_line(f"satchel runs answer {run.session_id} ANSWER{where}"), style="dim"), soft_wrap=True)
 
 
 def _print_calls(console: Console, calls: Iterable[ToolCall]) -> None:
@@ -235,6 +313,21 @@ def print_message(console: Console, message: Message) -> None:
     if len(text) > len(shown):
         left = f"… {len(text) - len(shown):,} more characters; --json has them all"
         console.print(Text(left, style="dim"))
+
+
+def print_keys(console: Console, keys: Sequence[Mapping[str, Any]]) -> None:
+    """Whose they are, never what they are."""
+    columns = {"tenant": "tenant_id", "role": "role", "subject": "subject", "acting for": "acting_for"}
+    columns |= {"since": "created_at", "until": "expires_at"}
+    shown = {name: fact for name, fact in columns.items() if any(key[fact] for key in keys)}
+    table = _grid()
+    table.add_column("key", min_width=max(len(key["key_id"]) for key in keys), no_wrap=True)
+    for name, fact in shown.items():
+        table.add_column(name, min_width=10 if fact.endswith("_at") else 5, no_wrap=True)
+    for key in keys:
+        facts = ((key[fact] or "")[: 10 if fact.endswith("_at") else None] for fact in shown.values())
+        table.add_row(Text(key["key_id"]), *(cell(fact) for fact in facts))
+    console.print(table, crop=False)
 
 
 class EventLines:

@@ -8,16 +8,18 @@ from collections.abc import AsyncIterator, Callable
 from satchel import Event, RunManager, SessionManager, TextDelta
 from satchel.cli import documents, flags, output
 from satchel.cli.failures import FlagRefused
+from satchel.cli.naming import chosen_session
 from satchel.cli.store import opened, run_async
 
 PAGE = 500
 
 
 def tail_session(
-    session_id: flags.SessionId,
+    session_id: flags.SessionOrNone = None,
     /,
     *,
     where: flags.Where,
+    external_id: flags.ExternalId = None,
     after: flags.After = None,
     from_start: flags.FromStart = False,
     follow: flags.Follow = True,
@@ -42,15 +44,16 @@ def tail_session(
         raise FlagRefused("--text shows what is still being said: leave --no-follow out")
     start = 0 if from_start else after
     if not follow:
-        run_async(_tail(where, session_id, start, run_id, follow=False, text=False, json=json))
+        run_async(_tail(where, session_id, external_id, start, run_id, follow=False, text=False, json=json))
         return
     with contextlib.suppress(KeyboardInterrupt):
-        run_async(_tail(where, session_id, start, run_id, follow=True, text=text, json=json))
+        run_async(_tail(where, session_id, external_id, start, run_id, follow=True, text=text, json=json))
 
 
 async def _tail(
     where: flags.Where,
-    session_id: str,
+    named: str | None,
+    external_id: str | None,
     start: int | None,
     run_id: str | None,
     *,
@@ -60,6 +63,7 @@ async def _tail(
 ) -> None:
     show = _as_json if json else _as_lines()
     async with opened(where) as (sessions, store):
+        session_id = await chosen_session(sessions, named, external_id)
         if run_id is not None:
             run = await RunManager(store, sessions.principal).get_run(session_id, run_id)
             if follow and start is None and run.is_terminal:

@@ -8,7 +8,8 @@ from typing import Any
 from satchel import Message, Page, Session, SessionManager
 from satchel.cli import documents, flags, output
 from satchel.cli.failures import FlagRefused
-from satchel.cli.store import opened, run_async
+from satchel.cli.naming import chosen_session
+from satchel.cli.store import opened, run_async, where_flags
 
 NEWEST = 50  # messages that a Session holds
 PAGE = 500
@@ -93,24 +94,26 @@ async def _print_table(pages: AsyncIterator[Page[Session]], *, with_user: bool) 
 
 
 def show_session(
-    session_id: flags.SessionId,
+    session_id: flags.SessionOrNone = None,
     /,
     *,
     where: flags.Where,
+    external_id: flags.ExternalId = None,
     messages: flags.Messages = 10,
     json: flags.Json = False,
 ) -> None:
-    """Show a session: its facts, working memory, runs, tool history and newest messages.
+    """Show a session: its facts, working memory, runs and what they ask, tool history and newest messages.
 
     With --json one document, with the newest 50 runs and tool calls.
     """
     if messages < 0:
         raise FlagRefused("--messages must be a whole number from 0")
-    run_async(_show(where, session_id, messages, json=json))
+    run_async(_show(where, session_id, external_id, messages, json=json))
 
 
-async def _show(where: flags.Where, session_id: str, wanted: int, *, json: bool) -> None:
+async def _show(where: flags.Where, named: str | None, external_id: str | None, wanted: int, *, json: bool) -> None:
     async with opened(where) as (sessions, _):
+        session_id = await chosen_session(sessions, named, external_id)
         session = await sessions.get_session(session_id)
         shown = tuple(session.messages)[-wanted:] if wanted else ()
         if wanted > NEWEST and session.message_count > NEWEST:
@@ -120,7 +123,7 @@ async def _show(where: flags.Where, session_id: str, wanted: int, *, json: bool)
         return
     from satchel.cli.tables import print_session
 
-    print_session(output.console(), session, shown)
+    print_session(output.console(), session, shown, where_flags(where))
 
 
 async def _newest_messages(sessions: SessionManager, session_id: str, wanted: int) -> tuple[Message, ...]:

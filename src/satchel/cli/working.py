@@ -15,7 +15,7 @@ import satchel
 from satchel.cli import flags, output
 from satchel.cli.exit_codes import ExitCode
 from satchel.cli.failures import FlagRefused, StoreNotShared
-from satchel.cli.store import run_async
+from satchel.cli.store import new_file, run_async, say_made
 from satchel.cli.visible import lines_kept
 from satchel.traces import Exporter, traces_to
 from satchel.worker import Served, Worker, is_code_left, load_agent
@@ -61,7 +61,9 @@ def load_agents(written: Sequence[str]) -> dict[str, Served]:
 async def _serve(
     url: str, agents: dict[str, Served], exporter: Exporter, *, concurrency: int, lease: float, grace: float
 ) -> None:
+    made = new_file(url)
     async with satchel.open(url) as store, traces_to(exporter) as traces:
+        say_made(made)
         served = agents if traces is None else traces.agents(agents)
         worker = Worker(store, served, concurrency=concurrency, lease=lease, grace=grace)
         _heed_signals(worker, grace)

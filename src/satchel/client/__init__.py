@@ -6,6 +6,7 @@
 ``runs``            RunManager; what it says while it says it: ``texts``
 ``following``       a stream that comes back where it was cut           ``frames``       server-sent events, taken apart
 ``snapshots``       JSON into the library's own snapshots               ``refusals``     problems into its own errors
+``understanding``   an answer that is none of a service's
 ==================  ================================================================================================
 """
 

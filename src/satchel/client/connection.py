@@ -188,7 +188,7 @@ class Connection:
             except (httpx.LocalProtocolError, httpx.UnsupportedProtocol):
                 raise  # nothing was sent, and another try would be no better
             except (httpx.TransportError, TimeoutError) as broken:
-                trouble = _name_of(broken)
+                trouble = name_of(broken)
                 cause: Exception = broken
                 # What was never connected was never sent.
                 may_be_done |= is_write and not isinstance(broken, (httpx.ConnectError, httpx.ConnectTimeout))
@@ -207,11 +207,13 @@ class Connection:
 
     @staticmethod
     def _give_up(trouble: str, cause: Exception, *, may_be_done: bool) -> NoReturn:
+        """What the transport raised says no more than ``trouble`` does, in ninety lines of its own: it is left out."""
+        refused = cause if isinstance(cause, SatchelError) else None
         if may_be_done:
-            raise OutcomeUnknown(trouble) from cause
-        if isinstance(cause, SatchelError):
-            raise cause
-        raise StoreUnavailable(f"the service cannot be reached: {trouble}") from cause
+            raise OutcomeUnknown(trouble) from refused
+        if refused is not None:
+            raise refused
+        raise StoreUnavailable(f"the service cannot be reached: {trouble}") from None
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -334,6 +336,6 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _name_of(broken: Exception) -> str:
+def name_of(broken: Exception) -> str:
     said = str(broken)
     return f"{type(broken).__name__}: {said}" if said else type(broken).__name__

@@ -9,7 +9,7 @@ import msgspec
 
 from satchel.access import checked_choice, checked_filters, checked_flag, checked_limit, checked_whole
 from satchel.client.reading import RemoteReading, checked_cursor, path_of
-from satchel.client.snapshots import call_from, memory_from_json, messages_from, page_from
+from satchel.client.snapshots import call_from, memory_from_json, message_from, messages_from, page_from
 from satchel.domain.ids import checked_id
 from satchel.domain.json_text import admit, admit_value, kind_of
 from satchel.domain.memory import WorkingMemory, admit_memory, admit_patch
@@ -54,7 +54,7 @@ class RemoteMessages(RemoteReading):
             expected_version=expected_version,
             idempotency_key=idempotency_key,
         )
-        return Message.from_json(reply.body, replayed=reply.replayed)
+        return message_from(reply.body, replayed=reply.replayed)
 
     async def append_messages(
         self,
@@ -123,7 +123,7 @@ class RemoteMessages(RemoteReading):
             expected_version=expected_version,
             idempotency_key=idempotency_key,
         )
-        return Message.from_json(reply.body, replayed=reply.replayed)
+        return message_from(reply.body, replayed=reply.replayed)
 
     async def messages(
         self,

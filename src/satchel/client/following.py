@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from satchel.client.connection import Refused, Tries, load_httpx
+from satchel.client.connection import Refused, Tries, load_httpx, name_of
 from satchel.client.frames import Frame, frames_of
 from satchel.client.snapshots import event_from
+from satchel.client.understanding import understood
 from satchel.domain.event import Event
 from satchel.domain.stream import StreamKey, TextDelta, TextPosition
 from satchel.errors import SatchelError, StoreUnavailable
@@ -82,7 +83,8 @@ class Following:
             if not await tries.next(self._pause):
                 if isinstance(trouble, SatchelError):
                     raise trouble
-                raise StoreUnavailable("the service cannot be reached") from trouble
+                said = "" if trouble is None else f": {name_of(trouble)}"
+                raise StoreUnavailable(f"the service cannot be reached{said}") from None
             self._pause = None
 
     def _tries(self) -> Tries:
@@ -103,12 +105,12 @@ class Following:
     def _read(self, frame: Frame) -> Event | TextDelta | None:
         if frame.event == "end":
             # For all other ends the next connection is told why there is no more; or there is more.
-            self._ended = _decode_end(frame.data).reason == "run_ended"
+            self._ended = understood(_decode_end)(frame.data).reason == "run_ended"
             return None
         if not frame.data:
             return None
         if frame.event == "text_delta":
-            return self._new_text(_decode_delta(frame.data))
+            return self._new_text(understood(_decode_delta)(frame.data))
         event = event_from(frame.data)
         if event.seq <= self._after:
             return None

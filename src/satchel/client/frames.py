@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+from satchel.client.understanding import not_understood
+
 
 class Frame(msgspec.Struct, frozen=True):
     """``data`` is JSON. ``retry``: milliseconds."""
@@ -15,8 +17,13 @@ class Frame(msgspec.Struct, frozen=True):
     retry: int | None = None
 
 
+LONGEST_LINE = 64 * 1024 * 1024  # bytes: several times the largest event
+
+
 async def frames_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Frame]:
-    """Whole frames alone: what is cut off in the middle comes again. An empty frame is a sign of life."""
+    """Whole frames alone: what is cut off in the middle comes again. An empty frame is a sign of life.
+
+    Raises ServiceRefused for a line without an end."""
     rest = bytearray()
     looked = 0
     fields: dict[bytes, bytes] = {}
@@ -33,13 +40,15 @@ async def frames_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Frame]:
             yield _frame(fields)
             fields = {}
         del rest[:begin]
+        if len(rest) > LONGEST_LINE:
+            raise not_understood("stream")
         looked = len(rest)
 
 
 def _frame(fields: dict[bytes, bytes]) -> Frame:
     retry = fields.get(b"retry", b"")
     return Frame(
-        event=fields.get(b"event", b"message").decode(),
+        event=fields.get(b"event", b"message").decode(errors="replace"),
         data=fields.get(b"data", b""),
         retry=int(retry) if retry.isdigit() and len(retry) < 9 else None,
     )

@@ -51,7 +51,7 @@ class Refusal(msgspec.Struct, frozen=True):
         if self.is_ours and build is not None:
             try:
                 return build(self.problem, about)
-            except KeyError:  # a service of another version leaves out what this one says
+            except (KeyError, TypeError, ValueError):  # a service of another version says something else here
                 pass
         detail = str(self.problem.get("detail", "no problem document came with it"))
         if self.code in BUSY:
@@ -66,7 +66,7 @@ def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
     if headers.get("content-type", "").startswith("application/problem+json"):
         try:
             problem = msgspec.json.decode(body)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, ValueError, RecursionError):  # also half a character, or a thousand brackets
             problem = None
     after = headers.get("retry-after", "")
     retry_after = float(after) if after.isascii() and after.isdigit() and len(after) < 10 else None

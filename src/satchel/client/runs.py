@@ -17,10 +17,10 @@ from satchel.access import (
 )
 from satchel.client.connection import Reply, is_plain_id, part
 from satchel.client.reading import checked_cursor, path_of, who_is_calling
-from satchel.client.snapshots import member, page_from, run_from, session_from_json
+from satchel.client.snapshots import member, member_of, page_from, run_from, session_from_json
 from satchel.client.texts import RemoteTexts
 from satchel.domain.ids import checked_id
-from satchel.domain.json_text import admit_value, decode, kind_of
+from satchel.domain.json_text import admit_value, kind_of
 from satchel.domain.message import admit_message, admit_metadata
 from satchel.domain.page import Page
 from satchel.domain.principal import Principal
@@ -161,7 +161,7 @@ class RemoteRunManager(RemoteTexts, RunManager):
         """See satchel.RunManager.renew_run."""
         checked_attempt(attempt)
         reply = await self._send(session_id, attempt.run_id, "renew", {}, attempt=attempt, is_keyed=False)
-        return bool(decode(reply.body)["cancel_requested"])
+        return bool(member_of(reply.body, "cancel_requested"))
 
     async def keep_waiting(self, session_id: str, run_id: str) -> Run:
         """See satchel.RunManager.keep_waiting."""
@@ -287,11 +287,10 @@ class RemoteRunManager(RemoteTexts, RunManager):
             expected_version=expected_version,
             idempotency_key=idempotency_key,
         )
-        asked = decode(reply.body)
         return Asked(
             run=run_from(member(reply.body, "run"), replayed=reply.replayed),
-            is_answered=asked["is_answered"],
-            answer=asked["answer"],
+            is_answered=bool(member_of(reply.body, "is_answered")),
+            answer=member_of(reply.body, "answer"),
             spelt=spellings_in(reply.body, ("answer",)),
         )
 

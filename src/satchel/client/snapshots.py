@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from satchel.client.understanding import understood
 from satchel.context import Context
 from satchel.domain.clock import parse_rfc3339, to_datetime
 from satchel.domain.event import CHAT_FORMAT, CallOutcome, Event, EventKind, MessageStatus
@@ -60,15 +61,35 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_event = msgspec.json.Decoder(_Event).decode
 
 
+@understood
 def page_from(text: bytes, item: Callable[[bytes], T]) -> Page[T]:
     page = _decode_page(text)
     return Page(tuple(item(bytes(raw)) for raw in page.items), page.next)
 
 
+@understood
+def message_from(text: bytes, *, replayed: bool = False) -> Message:
+    return Message.from_json(text, replayed=replayed)
+
+
+@understood
+def member_of(text: bytes, name: str) -> object:
+    """One member of an answer that holds no snapshot."""
+    return decode(text)[name]
+
+
+@understood
+def whole_of(text: bytes, name: str) -> int:
+    """A member that is a whole number."""
+    return int(decode(text)[name])
+
+
+@understood
 def messages_from(text: bytes, *, replayed: bool) -> tuple[Message, ...]:
     return tuple(Message.from_json(bytes(raw), replayed=replayed) for raw in _decode_page(text).items)
 
 
+@understood
 def event_from(text: bytes) -> Event:
     shown = _decode_event(text)
     return Event(
@@ -88,6 +109,7 @@ def event_from(text: bytes) -> Event:
     )
 
 
+@understood
 def call_from(text: bytes, *, replayed: bool = False) -> ToolCall:
     shown = decode(text)
     return ToolCall(
@@ -111,6 +133,7 @@ def call_from(text: bytes, *, replayed: bool = False) -> ToolCall:
     )
 
 
+@understood
 def run_from(text: bytes, *, replayed: bool = False) -> Run:
     shown = decode(text)
     error = shown["error"]
@@ -158,17 +181,20 @@ def _question(run: bytes) -> Question:
     )
 
 
+@understood
 def member(text: bytes, name: str) -> bytes:
     """The text of an object's member."""
     return bytes(_decode_members(text)[name])
 
 
+@understood
 def memory_from_json(text: bytes, *, replayed: bool = False) -> WorkingMemory:
     shown = decode(text)
     version = shown.pop("version")
     return memory_from(msgspec.json.encode(shown), version=version, replayed=replayed)
 
 
+@understood
 def session_from_json(text: bytes, *, replayed: bool = False) -> Session:
     shown = decode(text)
     memory, origin = shown["working_memory"], shown["forked_from"]
@@ -214,6 +240,7 @@ def session_from_json(text: bytes, *, replayed: bool = False) -> Session:
     )
 
 
+@understood
 def context_from(text: bytes) -> Context:
     shown = decode(text)
     del shown["window_share"]  # of the other two

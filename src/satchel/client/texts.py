@@ -10,6 +10,7 @@ import msgspec
 from satchel.access import checked_attempt, checked_flag, checked_whole
 from satchel.client.connection import Reply, part
 from satchel.client.reading import path_of
+from satchel.client.snapshots import message_from, whole_of
 from satchel.domain.json_text import decode, kind_of
 from satchel.domain.limits import Limits
 from satchel.domain.message import Message, admit_message, admit_metadata
@@ -60,7 +61,7 @@ class RemoteTexts:
         if metadata is not None:
             body["metadata"] = msgspec.Raw(admit_metadata(metadata, limits=self.limits))
         reply = await self._say(session_id, attempt, "", body)
-        return int(decode(reply.body)["offset"])
+        return whole_of(reply.body, "offset")
 
     async def end_text(
         self,
@@ -84,7 +85,7 @@ class RemoteTexts:
         if draft.metadata is not None:
             body["metadata"] = msgspec.Raw(draft.metadata)
         reply = await self._say(session_id, attempt, "/end", body)
-        return Message.from_json(reply.body, replayed=reply.replayed)
+        return message_from(reply.body, replayed=reply.replayed)
 
     async def _say(self, session_id: str, attempt: Attempt, verb: str, body: Mapping[str, Any]) -> Reply:
         """A message's number is its key."""

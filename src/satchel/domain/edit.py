@@ -89,6 +89,7 @@ class Edit:
         outcome: CallOutcome | None = None,
         tokens: int | None = None,
         streamed: int | None = None,
+        actor: str | None = None,
     ) -> int:
         self.seq += 1
         self.events.append(
@@ -97,7 +98,7 @@ class Edit:
                 version=self.version,
                 kind=kind,
                 at=self.clock.now,
-                actor=self.actor,
+                actor=actor or self.actor,
                 body=body,
                 run_id=run_id,
                 refers_to=refers_to,
@@ -122,6 +123,7 @@ class Edit:
         ends: CallRow | None = None,
         outcome: CallOutcome | None = None,
         streamed: int | None = None,
+        actor: str | None = None,
     ) -> int:
         seq = self.event(
             "message",
@@ -134,6 +136,7 @@ class Edit:
             outcome=outcome,
             tokens=draft.counted,
             streamed=streamed,
+            actor=actor,
         )
         fields, record = self.fields, self.record
         fields["messages"] = fields.get("messages", record.messages) + 1
@@ -294,7 +297,7 @@ class Edit:
         draft = msgspec.structs.replace(draft, metadata=bytes(row.input_metadata) or None)
         if row.input_weight is not None:
             draft = msgspec.structs.replace(draft, tokens=row.input_weight, counted=row.input_weight)
-        return self.message(draft, run_id=row.run_id, status=status)
+        return self.message(draft, run_id=row.run_id, status=status, actor=row.input_actor or None)
 
     def end_run(
         self,

@@ -25,6 +25,7 @@ class Replayed:
         self.parts: dict[str, int] = {}
         self._changed_runs: dict[str, RunRow] = {}
         self._changed_calls: dict[int, CallRow] = {}
+        self.adders: dict[str, str] = {}  # of runs that have not started: who added them
 
     def get(self, name: str) -> Any:
         return self.fields[name] if name in self.fields else getattr(self.state.existing, name)

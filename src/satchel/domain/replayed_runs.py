@@ -50,6 +50,7 @@ class ReplayedRuns(Replayed):
             memory=body.memory,
             metadata=raw_json(bytes(body.metadata)),
         )
+        self.adders[row.run_id] = event.actor
         self.fields["run_number"] = body.number
         self.fields["runs"] = self.get("runs") + 1
         if body.parent_run_id is not None:
@@ -107,6 +108,7 @@ class ReplayedRuns(Replayed):
         turn: Turn | None = self.get("turn")
         if row.status != "READY" or turn is None or turn.run_id != row.run_id or attempt != row.attempt + 1:
             raise ValueError(f"starts attempt {attempt} of a run that is {row.status}, or has not the turn")
+        self.adders.pop(row.run_id, None)
         start_time = event.at if row.start_time is None else row.start_time
         if body.goes_on:
             if not row.answered:

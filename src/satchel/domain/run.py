@@ -76,6 +76,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     added_seq: int = 0
     input_seq: int | None = None
     input_format: str | None = None
+    input_actor: str = ""  # who added the run: the input is theirs, whoever starts it
     input_weight: int | None = None  # tokens of the input, where a counter of the caller's own gave them
     cancel_requested: bool = False
     question: PendingQuestion | None = None
@@ -99,7 +100,7 @@ def stored_run(row: RunRow) -> RunRow:
     """The row as it is kept: an input that is a message by now stands there alone."""
     if row.input_seq is None or row.input is NO_JSON:
         return row
-    return msgspec.structs.replace(row, input=NO_JSON, input_weight=None, input_metadata=NO_JSON)
+    return msgspec.structs.replace(row, input=NO_JSON, input_actor="", input_weight=None, input_metadata=NO_JSON)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

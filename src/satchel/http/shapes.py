@@ -240,11 +240,13 @@ class EventPage(Strict, kw_only=True):
 
 
 class ChatAnswer(Strict, kw_only=True):
-    """``message``: the assistant's last one in this run; null while there is none."""
+    """``message``: the assistant's last one in this run; null while there is none. ``hint``: why nobody has begun, where
+    this server does not serve the run's agent (a worker elsewhere may)."""
 
     session_id: str
     run: Run
     message: Message | None
+    hint: str = ""
 
 
 class Live(Strict, kw_only=True):

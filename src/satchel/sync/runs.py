@@ -224,7 +224,8 @@ class RunManager:
         expected_version: int | None = None,
         idempotency_key: str | None = None,
     ) -> Run:
-        """One model call of a run, with its tokens as the provider counts them. (A tool call counts itself.)"""
+        """One model call of a run, with its tokens as the provider counts them; a total of 0 is the sum of the others.
+        (A tool call counts itself.)"""
         return self._loop.call(
             self._async.add_step(
                 session_id,

@@ -244,8 +244,9 @@ class QuestionSuite(StoreSuite):
             await runs.answer_run(sid, run_id, "red", name="colour")
         await runs.answer_run(sid, run_id, "big", name="size")
         for name in (None, "size"):
-            async with refused(stage, sid, IllegalTransition, current="READY", wanted="READY"):
+            async with refused(stage, sid, IllegalTransition, current="READY", wanted="READY") as met:
                 await runs.answer_run(sid, run_id, "bigger", name=name)
+            assert str(met[0]) == f"run {run_id} is READY: it waits for no answer"
 
     async def test_one_of_two_answers_counts(self, stage: Stage, second: Stage) -> None:
         sid = await stage.session()

@@ -15,7 +15,7 @@ from satchel.errors import (
     RunFenced,
     RunNotFound,
 )
-from satchel.testing.stage import ADA, ADAS_AGENT, AGENT, Stage, refused, said, unchanged
+from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, AGENT, Stage, refused, said, unchanged
 from satchel.testing.suite import StoreSuite
 
 MICROSECOND = 0.000001
@@ -43,6 +43,25 @@ class RunSuite(StoreSuite):
         shown = await stage.sessions().get_session(sid)
         assert (shown.status, shown.run_count, shown.usage.total_tokens) == ("ACTIVE", 1, 22)
         assert await stage.kinds(sid) == ["run_added", "message", "run_started", "run_step", "run_step", "run_ended"]
+
+    async def test_a_steps_total_is_the_sum_where_nobody_gave_one(self, stage: Stage) -> None:
+        sid = await stage.session()
+        _, attempt = await stage.started_run(sid)
+        await stage.runs().add_step(sid, attempt, "gpt", input_tokens=54, output_tokens=114)
+        await stage.runs().add_step(sid, attempt, "gpt", input_tokens=54, output_tokens=114, total_tokens=200)
+        steps = [event.data for event in await stage.log(sid) if event.kind == "run_step"]
+        assert [step["total_tokens"] for step in steps] == [168, 200]
+
+    async def test_a_runs_input_is_said_by_whoever_added_the_run(self, stage: Stage) -> None:
+        sid = await stage.session()
+        for name in ("starts", "is cancelled", "waits on"):
+            await stage.runs(ADA).add_run(sid, input=name, agent="shop", on_busy="queue")
+        first, second, _ = (await stage.sessions().get_session(sid)).runs
+        await stage.runs(AGENT).start_run(sid, first.run_id)
+        await stage.runs(ADMIN).cancel_run(sid, second.run_id)
+        await stage.sessions(ADMIN).close_session(sid)
+        said_by = {event.data["content"]: event.actor for event in await stage.log(sid) if event.kind == "message"}
+        assert said_by == dict.fromkeys(("starts", "is cancelled", "waits on"), "user:ada")
 
     async def test_a_step_takes_no_longer_than_every_copy_can_say(self, stage: Stage) -> None:
         sid = await stage.session()

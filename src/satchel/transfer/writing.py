@@ -145,7 +145,8 @@ def close(replay: Replay, clock: Clock, *, waiting: Mapping[str, bytes], title: 
     The events that this takes are replayed by nobody: ``replay`` holds what they make."""
     state = replay.state
     for run_id, text in waiting.items():
-        state.runs[run_id] = msgspec.structs.replace(state.runs[run_id], input=raw_json(text))
+        actor = replay.adders.get(run_id, "")
+        state.runs[run_id] = msgspec.structs.replace(state.runs[run_id], input=raw_json(text), input_actor=actor)
     edit = Edit(state, clock, OPERATOR)
     error = RunError(code=MOVED, message="the session was copied while this run was open")
     record = state.existing

@@ -196,7 +196,9 @@ class CarriedContext:
         question: str | None = None,
         expires_in: float = EXPIRES_IN,
     ) -> Approval:
-        return await approve(self.ask, name, tool, arguments, question=question, expires_in=expires_in)
+        return await approve(
+            self.ask, self._running.edited_calls, name, tool, arguments, question=question, expires_in=expires_in
+        )
 
     def child(
         self, goal: str, *, agent: str = "", metadata: Mapping[str, Any] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ def is_approval(schema: Any) -> bool:
 
 
 def hint(schema: Any) -> str:
-    """What may be typed; empty where any text will do."""
+    """What may be typed; empty where any text will do. (The JSON that other doors take is taken too.)"""
     if is_approval(schema):
         return "y: yes   n [REASON]: no   e JSON: with other arguments"
     choices = _choices(schema)
@@ -55,6 +56,8 @@ def read_answer(text: str, schema: Any) -> Any:
 
 
 def _read_decision(text: str) -> dict[str, Any]:
+    if text.startswith("{"):
+        return _read_whole_decision(text)
     word, _, rest = text.partition(" ")
     rest = rest.strip()
     if word.lower() in YES and not rest:
@@ -66,10 +69,23 @@ def _read_decision(text: str) -> dict[str, Any]:
     raise ValueError("y, n, n REASON, or e and the arguments as JSON")
 
 
+def _read_whole_decision(text: str) -> dict[str, Any]:
+    """As Python and HTTP are answered."""
+    wanted = '{"decision": "approve"}, or y, n, n REASON, or e and the arguments as JSON'
+    decision = _read_json(text, wanted)
+    if not isinstance(decision, dict) or decision.get("decision") not in DECISIONS:
+        raise ValueError(wanted)
+    return decision
+
+
 def _read_choice(text: str, choices: list[Any]) -> Any:
     for choice in choices:
         if text == _shown(choice):
             return choice
+    with contextlib.suppress(msgspec.DecodeError, RecursionError):  # as JSON writes it
+        written = msgspec.json.decode(text)
+        if isinstance(written, str) and written in choices:
+            return written
     if text.isdecimal() and 1 <= int(text) <= len(choices):
         return choices[int(text) - 1]
     raise ValueError(f"a number from 1 to {len(choices)}, or one of them as it stands")

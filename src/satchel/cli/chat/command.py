@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ import satchel
 from satchel.cli import flags, output
 from satchel.cli.exit_codes import ExitCode
 from satchel.cli.failures import FlagRefused, StoreMissing
+from satchel.cli.store import has_password, new_file, say_made
 from satchel.domain.principal import LOCAL
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ def chat(
     Where stdin or stdout is no terminal, all of stdin is one message (or the answer to what the session's run asks), and its
     answer is printed; with --json one line, `{"session_id", "run", "message"}`. The exit code is 6 if there is none.
     """
+    back = way_back(store=store, tenant=tenant, user=user, agent=agent, model=model, instructions=instructions)
     if continue_ and session is not None:
         raise FlagRefused("--continue is the newest session: leave --session out")
     for name, identity in (("--tenant", tenant), ("--user", user)):
@@ -52,7 +56,7 @@ def chat(
 
     try:
         with partner(agent=agent, model=model, instructions=instructions) as other:
-            code = _converse(url, other, tenant, user, is_resumed=is_resumed, session_id=session, json=json)
+            code = _converse(url, other, tenant, user, back, is_resumed=is_resumed, session_id=session, json=json)
     except KeyboardInterrupt:
         _leave_stuck_threads(ExitCode.INTERRUPTED)
         raise
@@ -61,7 +65,15 @@ def chat(
 
 
 def _converse(
-    url: str, other: Partner, tenant: str, user: str, *, is_resumed: bool, session_id: str | None, json: bool
+    url: str,
+    other: Partner,
+    tenant: str,
+    user: str,
+    back: Callable[[str], str],
+    *,
+    is_resumed: bool,
+    session_id: str | None,
+    json: bool,
 ) -> ExitCode:
     from satchel.cli.chat.keyboard import heed_hangups
     from satchel.cli.chat.pipe import answer_once
@@ -73,17 +85,19 @@ def _converse(
     heed_hangups()
     loop = BackgroundLoop("satchel-chat")
     try:
+        made = new_file(url)
         opened = satchel.open(url)
         loop.call(opened.open())
+        say_made(made, json=json)
         room = Room(opened, other, tenant=tenant, user=user)
         is_over = False
         try:
             if is_resumed:
                 loop.call(room.resume(session_id))
             if json or not (output.is_terminal(sys.stdin) and output.is_terminal(sys.stdout)):
-                code = answer_once(loop, room, json=json)
+                code = answer_once(loop, room, back, json=json)
             else:
-                code = Talk(loop, room).hold(other.about)
+                code = Talk(loop, room, back).hold(other.about)
             is_over = True
         finally:
             loop.call(room.leave(at_once=not is_over))
@@ -91,6 +105,34 @@ def _converse(
     finally:
         loop.close()
     return code
+
+
+def way_back(
+    *, store: str | None, tenant: str, user: str, agent: str | None, model: str | None, instructions: str
+) -> Callable[[str], str]:
+    """From a session's id to the command that comes back to it, as this one was given and ready to be pasted."""
+    words = []
+    if store is not None and not _is_secret_of_the_environment(store):
+        words += ["--store", store]
+    for flag, value, unless in (
+        ("--tenant", tenant, LOCAL),
+        ("--user", user, LOCAL),
+        ("--agent", agent, None),
+        ("--model", None if agent is not None else model, None),
+        ("--instructions", "" if agent is not None or model is None else instructions, ""),
+    ):
+        if value and (value != unless or flags.variable(flag) in os.environ):
+            words += [flag, value]
+
+    def back(session_id: str) -> str:
+        return shlex.join(["satchel", "chat", "--session", session_id, *words])
+
+    return back
+
+
+def _is_secret_of_the_environment(store: str) -> bool:
+    """An address with a password that no command line showed yet stays where it is."""
+    return has_password(store) and os.environ.get("SATCHEL_STORE") == store
 
 
 def _keep_logs_off_the_terminal() -> None:

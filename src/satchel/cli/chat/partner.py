@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from satchel import Run
+from satchel.cli.failures import AgentNotServed
 from satchel.worker import Served, load_agent
 
 ATTEMPTS = 3  # of a model's run: a chat engine goes on where it was
@@ -22,6 +24,11 @@ class Partner:
     served: Served
     about: str
     max_attempts: int = 1
+
+    def check_serves(self, run: Run) -> None:
+        """Raises AgentNotServed: nobody here would go on with it."""
+        if run.agent not in ("", self.name):
+            raise AgentNotServed(run_id=run.run_id, agent=run.agent, session_id=run.session_id)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from queue import SimpleQueue
 
 import msgspec
@@ -16,10 +17,10 @@ from satchel.cli.failures import FileUnusable
 from satchel.sync.background import BackgroundLoop
 
 
-def answer_once(loop: BackgroundLoop, room: Room, *, json: bool) -> ExitCode:
+def answer_once(loop: BackgroundLoop, room: Room, back: Callable[[str], str], *, json: bool) -> ExitCode:
     """All of stdin is the message, or the answer to what the session's run asks.
 
-    Raises FileUnusable, InvalidInput for an answer that does not fit its question, and what the store raises.
+    Raises FileUnusable, AgentNotServed, InvalidInput for an answer that does not fit its question, and what the store raises.
     """
     text = _read_stdin()
     run, after = _begin(loop, room, text)
@@ -42,7 +43,8 @@ def answer_once(loop: BackgroundLoop, room: Room, *, json: bool) -> ExitCode:
             output.say(f"satchel: the run failed: {run.error.code}: {run.error.message}")
         if run.question is not None:
             output.say(f"{run.question.question}  {answers.hint(run.question.schema)}".rstrip())
-        output.say(f"satchel chat --session {run.session_id} goes on")
+        output.say("to go on:")
+        output.say(back(run.session_id))
     is_answered = run.status == "COMPLETED" and message is not None
     return ExitCode.OK if is_answered else ExitCode.NOT_ANSWERED
 

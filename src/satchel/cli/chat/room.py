@@ -115,7 +115,8 @@ class Room:
             await self._runs.cancel_run(run.session_id, run.run_id, reason="the user pressed Ctrl-C")
 
     async def answer(self, run: Run, question: Question, answer: Any) -> None:
-        """Raises InvalidInput when it does not fit the question, and Conflict when nobody waits for it any more."""
+        """Raises InvalidInput when it does not fit the question, Conflict when nobody waits for it any more, AgentNotServed."""
+        self._partner.check_serves(run)
         await self._runs.answer_run(run.session_id, run.run_id, answer, name=question.name)
 
     async def run(self, run: Run) -> Run:
@@ -123,10 +124,20 @@ class Room:
         return await self._runs.get_run(run.session_id, run.run_id)
 
     async def unfinished_run(self) -> Run | None:
-        """The run that has the turn, if somebody left one behind."""
+        """The run that has the turn, if somebody left one behind. Raises AgentNotServed for one that waits for another agent
+        or for an answer to it; one that is RUNNING elsewhere ends by itself."""
         assert self.session_id is not None
         active = (await self.session()).active_run_id
-        return None if active is None else await self._runs.get_run(self.session_id, active)
+        if active is None:
+            return None
+        run = await self._runs.get_run(self.session_id, active)
+        if run.status != "RUNNING":
+            self._partner.check_serves(run)
+        return run
+
+    def check_serves(self, run: Run) -> None:
+        """Raises AgentNotServed."""
+        self._partner.check_serves(run)
 
     async def session(self) -> Session:
         assert self.session_id is not None

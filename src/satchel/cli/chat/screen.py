@@ -5,14 +5,25 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import msgspec
 from rich.text import Text
 
 from satchel import Event, Message, Run, Session, TextDelta, TextPosition, WorkingMemory
 from satchel.cli import output, sentences
 from satchel.cli.visible import lines_kept, one_line, shortened
 
-SHOWN = 200  # characters of a call or its outcome
 RECAP = 4  # messages
+
+
+def is_about(asked: str, tool: str, arguments: Any) -> bool:
+    """Whether this question is the one that ``ctx.approve`` asks about this call."""
+    before, after = f"May {tool} be called with ", "?"
+    if not (asked.startswith(before) and asked.endswith(after)):
+        return False
+    try:
+        return bool(msgspec.json.decode(asked[len(before) : -len(after)]) == arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return False
 
 
 class Screen:
@@ -21,6 +32,9 @@ class Screen:
     def __init__(self) -> None:
         self._console = output.console()
         self._is_in_line = False
+        self._asked: dict[str, str] = {}  # what was asked, by its name
+        self._refused: list[str] = []  # those of it that a human said no to, and whose call is not shown yet
+        self._calls: dict[int, str] = {}  # the tools that were called, by their seq
         self._said: TextPosition | None = None  # of the message that is being said, how much stands there
 
     # -- a run
@@ -42,8 +56,34 @@ class Screen:
         if event.kind == "message":
             if isinstance(body, dict) and body.get("role") == "assistant":
                 self._answer(event, body.get("content"))
+            elif isinstance(body, dict) and (event.outcome or "").startswith("failed"):
+                self._fail(event, body.get("content"))
         elif event.kind in ("tool_call_started", "tool_call_recorded"):
-            self.note(f"· {sentences.called(str(body.get('tool')), body.get('arguments'))}")
+            self._call(event, str(body.get("tool")), body.get("arguments"))
+        elif event.kind == "tool_call_finished" and body.get("status") == "failed":
+            self._fail(event, body.get("error"))
+        elif event.kind == "question_asked":
+            self._asked[body["name"]] = body["question"]
+        elif event.kind == "question_answered":
+            answer = body.get("answer")
+            if isinstance(answer, dict) and answer.get("decision") == "deny" and body["name"] in self._asked:
+                self._refused.append(self._asked[body["name"]])
+
+    def _call(self, event: Event, tool: str, arguments: Any) -> None:
+        """A call that a human refused is no call that was made."""
+        refused = next((asked for asked in self._refused if is_about(asked, tool, arguments)), None)
+        if refused is not None:
+            self._refused.remove(refused)
+        else:
+            self._calls[event.seq] = tool
+        self._cut(f"· {sentences.called(tool, arguments)}", "" if refused is None else ": refused")
+        if event.kind == "tool_call_recorded" and event.data.get("status") == "failed":
+            self._fail(event, event.data.get("error"))
+
+    def _fail(self, event: Event, error: Any) -> None:
+        tool = self._calls.get(event.seq if event.refers_to is None else event.refers_to)
+        if tool is not None:
+            self._cut(f"· {tool} failed: {sentences.as_text(error)}")
 
     def end(self, run: Run) -> None:
         """How it ended, if that is not what everybody hopes for."""
@@ -83,7 +123,19 @@ class Screen:
         if hint:
             self.note(hint)
 
+    def _cut(self, text: str, end: str = "") -> None:
+        """One line of the terminal, whatever ``text`` holds; ``end`` is always seen."""
+        self._end_line()
+        shown = Text(shortened(one_line(" ".join(text.split())), 2000), style="dim")
+        shown.truncate(max(1, self._console.width - len(end)), overflow="ellipsis")
+        self._console.print(shown.append(end), no_wrap=True, overflow="crop")
+
     # -- beside it
+
+    def command(self, text: str) -> None:
+        """To be pasted: on a line of its own, never broken."""
+        self._end_line()
+        self._console.print(Text(one_line(text)), soft_wrap=True)
 
     def note(self, text: str) -> None:
         self._line(text, "dim")

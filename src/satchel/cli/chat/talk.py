@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from queue import SimpleQueue
 
 from satchel import Conflict, Event, InvalidInput, Run, SatchelError
@@ -23,8 +24,9 @@ A line that ends in \\ goes on with the next. Ctrl-C stops the agent and keeps t
 class Talk:
     """In the main thread, which may block; ``loop`` is the room's."""
 
-    def __init__(self, loop: BackgroundLoop, room: Room) -> None:
+    def __init__(self, loop: BackgroundLoop, room: Room, back: Callable[[str], str]) -> None:
         self._loop = loop
+        self._back = back
         self._room = room
         self._screen = Screen()
 
@@ -32,7 +34,7 @@ class Talk:
         """Until the person leaves. Raises KeyboardInterrupt when they leave by Ctrl-C."""
         keyboard.prepare()
         screen = self._screen
-        screen.note(f"{about}. /help lists what else there is.")
+        screen.note(f"{about if about.endswith('?') else about + '.'} /help lists what else there is.")
         if self._room.session_id is not None:
             screen.recap(self._loop.call(self._room.session()))
             unfinished = self._loop.call(self._room.unfinished_run())
@@ -61,7 +63,8 @@ class Talk:
 
     def _leave(self) -> ExitCode:
         if self._room.session_id is not None:
-            self._screen.note(f"satchel chat --session {self._room.session_id} goes on")
+            self._screen.note("to go on:")
+            self._screen.command(self._back(self._room.session_id))
         return ExitCode.OK
 
     def _take(self, text: str) -> bool:
@@ -120,13 +123,15 @@ class Talk:
         return True
 
     def _answer(self, run: Run, event: Event) -> None:
-        """Ask the person what the run asks, unless somebody answered it since. Raises EOFError when they do not answer, and
-        KeyboardInterrupt."""
+        """Ask the person what the run asks, unless somebody answered it since. Raises EOFError when they do not answer,
+        KeyboardInterrupt, and AgentNotServed when nobody here would go on with it."""
         question = self._loop.call(self._room.run(run)).question
         if question is None or question.seq != event.seq:
             return
+        self._room.check_serves(run)
         hint = answers.hint(question.schema)
         self._screen.ask(question.question, hint)
+        self._screen.note("Ctrl-C cancels the run; Ctrl-D leaves its question open")
         while True:
             text = keyboard.read_line("? ")
             try:

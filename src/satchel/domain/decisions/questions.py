@@ -138,7 +138,8 @@ class AnswerRun(RunDecision, frozen=True, kw_only=True):
         row = self.row(state)
         pending = row.question
         if row.status != "WAITING" or pending is None:
-            raise self.refuse(row, "READY")
+            reason = "it waits for no answer"
+            raise IllegalTransition(run_id=row.run_id, current=row.status, wanted="READY", reason=reason)
         if self.name is not None and self.name != pending.name:
             raise OtherQuestion(run_id=row.run_id, name=self.name, pending=pending.name)
         if self.question_seq != pending.seq:

@@ -161,6 +161,7 @@ class AddRun(RunDecision, frozen=True, kw_only=True):
             metadata=raw_json(self.metadata),
             input=NO_JSON if message is None else raw_json(message.body),
             input_format=None if message is None or message.format == CHAT_FORMAT else message.format,
+            input_actor="" if message is None else self.principal.actor,
             input_weight=None if message is None else message.counted,
             input_metadata=NO_JSON if message is None else raw_json(message.metadata),
         )

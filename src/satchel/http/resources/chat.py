@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -23,6 +24,7 @@ from satchel.http.route import Route
 
 LONGEST_WAIT = 600.0
 GOAL = 200  # characters of what was said that name the run, if nothing else does
+TITLE = 60  # and a new session
 
 
 class Chat(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -46,11 +48,12 @@ async def chat(call: Call) -> App:
         raise InvalidInput(f"must be seconds, from 0 to {LONGEST_WAIT:g}", field="wait")
     if isinstance(said, bytes):
         said = with_role(said)
-    session_id = await _session(call, given)
+    line = _line(said)
+    session_id = await _session(call, given, title=_shortened(line, TITLE))
     call.visit.session_id = session_id
     run = await call.add_run(
         session_id,
-        goal=given.goal if given.goal is not None else _goal(said),
+        goal=given.goal if given.goal is not None else line[:GOAL],
         agent=call.service.default_agent if given.agent is None else given.agent,
         input=said,
         on_busy=given.on_busy,
@@ -63,16 +66,29 @@ async def chat(call: Call) -> App:
     ended = await _wait(call, run, wait)
     location = (b"location", f"/v1/sessions/{session_id}/runs/{run.run_id}".encode())
     message = await _last_word(call, ended) if ended.is_terminal else None
-    body = {
+    body: dict[str, Any] = {
         "session_id": session_id,
         "run": msgspec.Raw(ended.to_json()),
         "message": None if message is None else msgspec.Raw(message.to_json()),
     }
+    agents = call.service.agents
+    if ended.status == "READY" and (ended.agent not in agents if ended.agent else not agents):
+        body["hint"] = _hint(ended.agent, agents)
     status = 200 if ended.is_terminal else 202
     return written(encode(body), ended.version, replayed=run.replayed, status=status, headers=[location])
 
 
-async def _session(call: Call, given: Chat) -> str:
+def _hint(agent: str, served: Sequence[str]) -> str:
+    """Why a run may wait for long: who executes runs elsewhere, a server cannot know."""
+    here = f"this server serves {', '.join(served)}" if served else "this server executes no runs"
+    return (
+        f"the run waits for a worker that serves agent {agent!r}: {here}"
+        if agent
+        else f"the run waits for a worker: {here}"
+    )
+
+
+async def _session(call: Call, given: Chat, *, title: str) -> str:
     """The one that is named, or a new one. Its key is another than the run's: two writes, each done once."""
     if given.session_id is not None:
         if given.external_id is not None:
@@ -81,19 +97,23 @@ async def _session(call: Call, given: Chat) -> str:
     key = None if call.key is None else "chat-" + hashlib.sha256(call.key.encode()).hexdigest()
     await call.check_session_count(given.user_id, external_id=given.external_id, key=key)
     session = await call.sessions.create_session(
-        user_id=given.user_id, external_id=given.external_id, idempotency_key=key
+        user_id=given.user_id, title=title, external_id=given.external_id, idempotency_key=key
     )
     return session.session_id
 
 
-def _goal(said: Any) -> str:
+def _line(said: Any) -> str:
     """A line of what was said."""
     text = said if isinstance(said, str) else ""
     if isinstance(said, bytes):
         content = msgspec.json.decode(said).get("content")
         text = content if isinstance(content, str) else ""
     line = "".join(char if char.isprintable() else " " for char in text[: 4 * GOAL])
-    return " ".join(line.split())[:GOAL]
+    return " ".join(line.split())
+
+
+def _shortened(line: str, length: int) -> str:
+    return line if len(line) <= length else line[: length - 1] + "…"
 
 
 async def _wait(call: Call, run: Run, seconds: float) -> Run:

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import msgspec
 
 from satchel.errors import InvalidInput
+from satchel.stores.sql.address import number, seconds
 
 SCHEMES = ("postgresql", "postgres")
 ATTRIBUTES = ("any", "primary", "read-write")  # of libpq's those that make sense for who writes
@@ -46,29 +47,7 @@ def parse_address(url: str) -> Address:
         dsn=dsn,
         # One host is what was meant, whatever it is; of several the one that takes writes.
         target_session_attrs=attributes or ("read-write" if several else "any"),
-        pool_size=_number(ours, "pool_size", 8, least=1, most=1000),
-        pool_wait=_seconds(ours, "pool_wait", 5.0),
-        connect_timeout=_seconds(ours, "connect_timeout", 5.0),
+        pool_size=number(ours, "pool_size", 8, least=1, most=1000),
+        pool_wait=seconds(ours, "pool_wait", 5.0),
+        connect_timeout=seconds(ours, "connect_timeout", 5.0),
     )
-
-
-def _number(given: dict[str, str], name: str, default: int, *, least: int, most: int) -> int:
-    text = given.get(name)
-    if text is None:
-        return default
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-        raise InvalidInput(f"{name} must be a whole number from {least} to {most}", field="url")
-    return int(text)
-
-
-def _seconds(given: dict[str, str], name: str, default: float) -> float:
-    text = given.get(name)
-    if text is None:
-        return default
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds <= 3600:
-        raise InvalidInput(f"{name} must be seconds, more than 0 and at most 3600", field="url")
-    return seconds

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from satchel.domain.event import CHAT_FORMAT, Event
-from satchel.domain.ids import SessionRef
-from satchel.domain.record import SessionRecord, encode_record
-from satchel.domain.state import Clock, Want
+from satchel.domain.record import encode_record
+from satchel.domain.state import Clock
 from satchel.store import Change
 from satchel.stores.postgres.queries import SQL
-from satchel.stores.postgres.rows import (
+from satchel.stores.sql.rows import (
     call_row,
     event_row,
     has_same_entries,
@@ -20,6 +19,7 @@ from satchel.stores.postgres.rows import (
     run_row,
     session_row,
 )
+from satchel.stores.sql.writing import Basis
 
 Columns = list[Sequence[Any]]
 
@@ -28,16 +28,6 @@ _APPEND = SQL["append"]
 _COMMIT = SQL["commit"]
 _SESSION = 16
 _ASKED, _KEY, _EVENT, _CALL, _RUN, _PIECE, _STREAM, _TEXT = 4, 6, 17, 16, 12, 9, 6, 4
-
-
-class Basis(NamedTuple):
-    """What changes were decided on: the records as they were, and the keys of which nobody has looked whether they exist."""
-
-    records: Mapping[SessionRef, SessionRecord | None]
-    unseen: Mapping[SessionRef, Want]
-
-
-NO_BASIS = Basis({}, {})
 
 
 def statement_of(changes: Sequence[Change], clock: Clock | None, basis: Basis) -> tuple[str, list[Any]]:

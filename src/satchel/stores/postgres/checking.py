@@ -7,10 +7,10 @@ import time
 from satchel.store import Finding
 from satchel.stores.postgres.address import Address
 from satchel.stores.postgres.connection import Fetch
+from satchel.stores.sql.checking import clock_finding
 
 OLDEST = 130000  # the oldest server that is tested and still maintained
 LISTENERS = 1  # connections of an open store beside its pool
-APART = 1.0  # seconds that two clocks may differ
 
 _SETTINGS = """\
 SELECT
@@ -38,7 +38,7 @@ async def check(fetch: Fetch, address: Address) -> list[Finding]:
         _commit(commit),
         *_standbys(commit, standbys=standbys, has_synchronous=has_synchronous),
         _connections(address.pool_size + LISTENERS, most),
-        _clock(server_time - (asked + answered) / 2, uncertain=(answered - asked) / 2),
+        clock_finding(server_time - (asked + answered) / 2, uncertain=(answered - asked) / 2),
     ]
 
 
@@ -93,17 +93,3 @@ def _connections(wanted: int, most: int) -> Finding:
             mend=f"ALTER SYSTEM SET max_connections = {2 * wanted};  (and start the server anew; or a smaller ?pool_size=)",
         )
     return Finding(is_ok=True, what=what, why=f"room for {most // wanted} processes with such a pool")
-
-
-def _clock(ahead: float, *, uncertain: float) -> Finding:
-    """``ahead``: seconds of the server's clock before ours."""
-    what = f"clock difference={ahead:+.3f} s"
-    if abs(ahead) > APART + uncertain:
-        return Finding(
-            what=what,
-            why="expiry and leases go by the server's clock; API keys and tokens expire by this machine's, too early or late",
-            mend="timedatectl set-ntp true  (on both machines)",
-        )
-    return Finding(
-        is_ok=True, what=what, why="keys, tokens and logs of this machine mean the time that the store means"
-    )

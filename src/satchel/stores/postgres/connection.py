@@ -12,6 +12,7 @@ from asyncpg.connect_utils import SessionAttribute
 
 from satchel.errors import InvalidInput, SatchelError, StoreBusy, StoreCorrupt, StoreUnavailable
 from satchel.stores.postgres.address import Address
+from satchel.stores.sql.pool import Faults
 
 STATEMENT_PATIENCE = 30.0  # seconds until a server that does not answer is given up
 LOCK_PATIENCE = 5  # seconds that a statement waits for a row which another transaction holds
@@ -45,6 +46,15 @@ class Line:
     def __init__(self, connection: Any, *, is_shared: bool) -> None:
         self.connection = connection
         self.is_shared = is_shared
+
+    def is_closed(self) -> bool:
+        return bool(self.connection.is_closed())
+
+    def terminate(self) -> None:
+        self.connection.terminate()
+
+    async def close(self, patience: float) -> None:
+        await self.connection.close(timeout=patience)
 
     async def fetch(self, statement: str, *values: object) -> list[Row]:
         """One statement, which is a transaction by itself."""
@@ -189,3 +199,21 @@ def meaning_of(error: BaseException) -> SatchelError:
     if state:
         return StoreUnavailable(f"PostgreSQL says {type(error).__name__.removesuffix('Error')} ({state})")
     return StoreUnavailable(f"the server cannot be reached ({type(error).__name__})")
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Wrong passwords and missing databases stay as they are."""
+    state = getattr(error, "sqlstate", None)
+    return not isinstance(state, str) or state[:2] in ("08", "57", "53")
+
+
+FAULTS = Faults(
+    errors=DRIVER_ERRORS,
+    meaning_of=meaning_of,
+    is_lost=is_lost,
+    is_worth_another_try=is_worth_another_try,
+    is_read_only=is_read_only,
+    is_bad_change=is_bad_change,
+    leaves_usable=leaves_usable,
+    may_pass=_may_pass,
+)

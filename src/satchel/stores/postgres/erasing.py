@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from satchel.domain.ids import SessionRef
 from satchel.stores.postgres.connection import Line
-from satchel.stores.postgres.pool import Pool, in_transaction
 from satchel.stores.postgres.queries import SQL
+from satchel.stores.sql.pool import Pool, in_transaction
 
 _STATEMENTS = tuple(SQL[name] for name in SQL if name.startswith("erase_"))
 
 
-async def erase_rows(pool: Pool, ref: SessionRef, limit: int) -> int:
+async def erase_rows(pool: Pool[Line], ref: SessionRef, limit: int) -> int:
     """One step, one transaction; 0 when there are no rows, or no tombstone."""
 
     async def erase(line: Line) -> int:

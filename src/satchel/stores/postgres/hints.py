@@ -17,9 +17,10 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from satchel.domain.ids import SessionRef, join_parts
 from satchel.domain.record import SessionRecord
-from satchel.errors import InvalidInput, SatchelError
+from satchel.errors import SatchelError
 from satchel.stores.postgres.connection import DRIVER_ERRORS, Fetch, Line
 from satchel.stores.postgres.queries import SQL
+from satchel.stores.sql.hints import Waiter, Waiters
 
 CHANNEL = "satchel_sessions"
 PERIOD = 0.02  # seconds between two hints of one process, and between two looks where nobody listens
@@ -30,23 +31,6 @@ EVERYBODY = "*"
 _TELL = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 
 _log = logging.getLogger("satchel.stores.postgres")
-
-
-class Waiter:
-    __slots__ = ("after", "future", "revision")
-
-    def __init__(self, after: int, revision: int | None) -> None:
-        self.after = after
-        self.revision = revision
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def is_behind(self, record: SessionRecord) -> bool:
-        moved = self.revision is not None and record.revision != self.revision
-        return moved or record.last_seq > self.after or record.status == "DELETED"
-
-    def wake(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
 
 
 def name_of(ref: SessionRef) -> str:
@@ -60,7 +44,7 @@ class Hints:
     def __init__(self, connect: Callable[[], Awaitable[Line]], fetch: Fetch) -> None:
         self._connect = connect
         self._fetch = fetch
-        self._waiters: dict[SessionRef, set[Waiter]] = {}
+        self._waiters = Waiters()
         self._refs: dict[str, set[SessionRef]] = {}
         self._changed: set[SessionRef] = set()
         self._sender: asyncio.Task[None] | None = None
@@ -71,22 +55,14 @@ class Hints:
         self._own = secrets.token_urlsafe(6)  # who said it: one's own commits have woken everybody here
 
     def enter(self, ref: SessionRef, after: int, revision: int | None) -> Waiter:
-        if not isinstance(after, int):
-            raise InvalidInput("must be a seq", field="after")
-        waiter = Waiter(after, revision)
-        self._waiters.setdefault(ref, set()).add(waiter)
+        waiter = self._waiters.add(ref, after, revision)
         self._refs.setdefault(name_of(ref), set()).add(ref)
         if self._listener is None or self._listener.done():
             self._listener = asyncio.get_running_loop().create_task(self._listen(), name="satchel-postgres-listen")
         return waiter
 
     def leave(self, ref: SessionRef, waiter: Waiter) -> None:
-        waiters = self._waiters.get(ref)
-        if waiters is None:
-            return
-        waiters.discard(waiter)
-        if not waiters:
-            del self._waiters[ref]
+        if self._waiters.remove(ref, waiter):
             name = name_of(ref)
             self._refs[name].discard(ref)
             if not self._refs[name]:
@@ -100,26 +76,16 @@ class Hints:
     def committed(self, records: Iterable[SessionRecord]) -> None:
         """Tell those who wait here, and soon all other processes."""
         for record in records:
-            for waiter in tuple(self._waiters.get(record.ref, ())):
-                if waiter.is_behind(record):
-                    waiter.wake()
+            self._waiters.wake_behind(record)
             self._changed.add(record.ref)
         if self._changed and not self._closed and (self._sender is None or self._sender.done()):
             self._sender = asyncio.get_running_loop().create_task(self._send(), name="satchel-postgres-notify")
-
-    def _wake(self, ref: SessionRef) -> None:
-        for waiter in tuple(self._waiters.get(ref, ())):
-            waiter.wake()
-
-    def wake_all(self) -> None:
-        for ref in tuple(self._waiters):
-            self._wake(ref)
 
     async def close(self) -> None:
         """Everybody is woken; what is to be told is told."""
         self._closed = True
         self._listening.set()
-        self.wake_all()
+        self._waiters.wake_all()
         for task in (self._sender, self._listener):
             if task is not None:
                 if task is self._listener:
@@ -147,19 +113,19 @@ class Hints:
         if teller == self._own:
             return
         if EVERYBODY in names:
-            self.wake_all()
+            self._waiters.wake_all()
         for name in names:
             for ref in tuple(self._refs.get(name, ())):
-                self._wake(ref)
+                self._waiters.wake(ref)
 
     async def _listen(self) -> None:
         """While somebody waits: listen; where that does not work, look."""
         quiet_until = 0.0
         loop = asyncio.get_running_loop()
-        while self._waiters and not self._closed:
+        while self._waiters.by_ref and not self._closed:
             if self._line is not None and self._line.connection.is_closed():
                 self._line = None
-                self.wake_all()  # what was told meanwhile nobody heard
+                self._waiters.wake_all()  # what was told meanwhile nobody heard
             if self._line is None and loop.time() >= quiet_until:
                 self._line = await self._try_to_listen()
                 quiet_until = loop.time() + RETRY
@@ -191,7 +157,7 @@ class Hints:
 
     async def _look(self) -> None:
         """For all who wait, in one statement."""
-        waiting = [(ref, waiter) for ref, waiters in self._waiters.items() for waiter in waiters]
+        waiting = [(ref, waiter) for ref, waiters in self._waiters.by_ref.items() for waiter in waiters]
         if not waiting:
             return
         columns = zip(*[(*ref, waiter.after, waiter.revision) for ref, waiter in waiting], strict=True)

@@ -7,9 +7,9 @@ from satchel.domain.stream import StreamKey
 from satchel.errors import StoreCorrupt
 from satchel.store import CallPage, EventPage, ListedSession, PartialPage, RunPage, SessionPage, Snapshot
 from satchel.stores.postgres.connection import Fetch
-from satchel.stores.postgres.loading import ReadClock
 from satchel.stores.postgres.queries import SQL
-from satchel.stores.postgres.rows import (
+from satchel.stores.sql.loading import ReadClock
+from satchel.stores.sql.rows import (
     piece_of,
     record_of,
     shown_call,

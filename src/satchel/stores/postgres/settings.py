@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from satchel.store import Setting
 from satchel.stores.postgres.connection import Line
-from satchel.stores.postgres.pool import Pool, in_transaction
 from satchel.stores.postgres.queries import SQL
+from satchel.stores.sql.pool import Pool, in_transaction
 
 
-async def setting(pool: Pool, name: str, base: int | None, value: bytes | None) -> Setting | None:
+async def setting(pool: Pool[Line], name: str, base: int | None, value: bytes | None) -> Setting | None:
     """With ``value``: written first, if the setting is at revision ``base``. What is kept then."""
 
     async def write_and_read(line: Line) -> Setting | None:

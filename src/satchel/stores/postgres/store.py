@@ -1,50 +1,34 @@
-"""The store's doors: each is one statement, on a connection of the pool."""
+"""The PostgreSQL store: each of its doors is one statement, on a connection of the pool."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import ClassVar
 
-from satchel.domain.event import EventKind
 from satchel.domain.ids import SessionRef
-from satchel.domain.record import SessionStatus
-from satchel.domain.run import RunStatus
 from satchel.domain.state import Clock, Want
-from satchel.domain.stream import StreamKey
-from satchel.errors import StoreMisused
-from satchel.store import (
-    CallPage,
-    Capabilities,
-    Change,
-    EventPage,
-    Finding,
-    Loaded,
-    Outcome,
-    PartialPage,
-    RunPage,
-    Schema,
-    SessionPage,
-    Setting,
-    Snapshot,
-    Store,
-)
+from satchel.store import Capabilities, Change, Finding, Loaded, Schema, Setting
 from satchel.stores.postgres import erasing, reading, schema, settings
 from satchel.stores.postgres.address import parse_address
-from satchel.stores.postgres.applying import NO_BASIS, Basis
 from satchel.stores.postgres.checking import check
-from satchel.stores.postgres.connection import DRIVER_ERRORS, Line, Row, connect, first_connect, is_lost, meaning_of
+from satchel.stores.postgres.connection import (
+    DRIVER_ERRORS,
+    FAULTS,
+    Fetch,
+    Line,
+    Row,
+    connect,
+    first_connect,
+    is_lost,
+    meaning_of,
+)
 from satchel.stores.postgres.hints import Hints
 from satchel.stores.postgres.loading import load
-from satchel.stores.postgres.pool import Pool
-from satchel.stores.postgres.recent import Recent
-from satchel.stores.postgres.writing import Contention, Written, basis_of, write, write_locked
-
-T = TypeVar("T")
-
-LEASE_CLOCK = "server"  # leases count on the server's wall clock: the one that all processes share
+from satchel.stores.postgres.writing import write, write_locked
+from satchel.stores.sql.pool import Pool
+from satchel.stores.sql.store import Decide, Reading, ServerStore
+from satchel.stores.sql.writing import Basis, Written
 
 _CAPABILITIES = Capabilities(
     name="postgres",
@@ -57,43 +41,21 @@ _CAPABILITIES = Capabilities(
 )
 
 
-class _Open:
-    """What an open store holds."""
+class PostgresStore(ServerStore):
+    """``url`` is described at ``satchel.open``."""
 
-    def __init__(self, pool: Pool, hints: Hints, recent: Recent) -> None:
-        self.process = os.getpid()
-        self.loop = asyncio.get_running_loop()
-        self.pool = pool
-        self.hints = hints
-        self.contention = Contention()
-        self.recent = recent
-        self.tasks: set[asyncio.Task[Any]] = set()
-
-
-class PostgresStore(Store):
-    """``url`` is described at ``satchel.open``. ``clock`` may replace the server's, to test what time does."""
+    _reading: ClassVar[Reading] = reading
 
     def __init__(self, url: str, *, clock: Callable[[], Clock] | None = None) -> None:
+        super().__init__(clock=clock)
         self._address = parse_address(url)
-        self._clock = clock
-        self._opened: _Open | None = None
-        self._opening: asyncio.Lock | None = None
 
     @property
     def capabilities(self) -> Capabilities:
         return _CAPABILITIES
 
-    async def open(self) -> None:
-        self._opening = self._opening or asyncio.Lock()
-        async with self._opening:
-            if self._opened is not None:
-                self._live()
-                return
-            line = await self._first_line()
-            again = partial(connect, self._address, is_shared=line.is_shared)
-            self._opened = _Open(
-                Pool(self._address, again, first=line), Hints(again, self._fetch), Recent(self._read_clock)
-            )
+    async def check(self) -> Sequence[Finding]:
+        return await check(self._fetch, self._address)
 
     async def schema(self) -> Schema:
         try:
@@ -101,9 +63,14 @@ class PostgresStore(Store):
             try:
                 return await schema.look(line)
             finally:
-                await line.connection.close(timeout=self._address.connect_timeout)
+                await line.close(self._address.connect_timeout)
         except DRIVER_ERRORS as error:
             raise meaning_of(error) from error
+
+    async def _start(self) -> tuple[Pool[Line], Hints]:
+        line = await self._first_line()
+        again = partial(connect, self._address, is_shared=line.is_shared)
+        return Pool(self._address, again, FAULTS, first=line), Hints(again, self._fetch)
 
     async def _first_line(self) -> Line:
         """With the schema up to date."""
@@ -112,303 +79,41 @@ class PostgresStore(Store):
             try:
                 await schema.prepare(line)
             except BaseException:
-                line.connection.terminate()
+                line.terminate()
                 raise
         except DRIVER_ERRORS as error:
             raise meaning_of(error) from error
         return line
 
-    async def close(self) -> None:
-        opened, self._opened = self._opened, None
-        if opened is None or opened.process != os.getpid():
-            return
-        while opened.tasks:
-            await asyncio.wait(opened.tasks)
-        await opened.hints.close()
-        await opened.pool.close()
-
-    async def check(self) -> Sequence[Finding]:
-        return await check(self._fetch, self._address)
-
-    def _live(self) -> _Open:
-        if self._opened is None:
-            raise StoreMisused(
-                "the store is not open: use `async with satchel.open(url) as store`, or await store.open()"
-            )
-        if self._opened.process != os.getpid():
-            raise StoreMisused("the store was opened before this process was forked; open one here")
-        if self._opened.loop is not asyncio.get_running_loop():
-            raise StoreMisused("the store was opened on another event loop; open one here")
-        return self._opened
-
-    def _kept(self, opened: _Open, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """``close`` waits for it."""
-        task = opened.loop.create_task(work)
-        opened.tasks.add(task)
-        task.add_done_callback(opened.tasks.discard)
-        return task
-
-    def _apart(self, opened: _Open, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """In a task of its own, which goes on when the caller is cancelled: a statement that is on its way is not left."""
-        return asyncio.shield(self._kept(opened, work))
-
-    async def _fetch(self, statement: str, *values: object) -> list[Row]:
-        """Reads one statement; again, once, when a connection was lost."""
-        opened = self._live()
-        return await self._apart(opened, _read(opened.pool, statement, values))
-
-    def _read_clock(self, now: int) -> Clock:
-        return Clock(now, now, LEASE_CLOCK) if self._clock is None else self._clock()
-
-    # Writing
-
-    async def load(self, wanted: Mapping[SessionRef, Want]) -> Loaded:
-        return await load(self._fetch, self._read_clock, wanted)
-
-    async def commit(self, changes: Sequence[Change]) -> list[Outcome]:
-        opened = self._live()
-        return await self._apart(opened, self._write(opened, changes))
-
-    def transact(
-        self, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
-    ) -> Awaitable[list[Outcome]]:
-        """A task of its own already: whoever cancels it loses the connection that it was using."""
-        opened = self._live()
-        return self._kept(opened, self._transact(opened, wanted, decide))
-
-    async def _transact(
-        self, opened: _Open, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
-    ) -> list[Outcome]:
-        if opened.contention.is_met(wanted):
-            opened.recent.forget(wanted)
-            changes, written = await write_locked(opened.pool, self._read_clock, wanted, decide, self._clock)
-            return _settle(opened, changes, written)
-        if (recalled := opened.recent.recall(wanted)) is not None:
-            basis = Basis(basis_of(recalled).records, wanted)
-            changes = decide(recalled)
-            if len(changes) == len(wanted):  # else something was answered that the commit does not bear out
-                return await self._write(opened, changes, basis)
-        loaded = await load(partial(_fetch_from, opened.pool), self._read_clock, wanted)
-        basis = basis_of(loaded)
-        return await self._write(opened, decide(loaded), basis)
-
-    async def _write(self, opened: _Open, changes: Sequence[Change], basis: Basis = NO_BASIS) -> list[Outcome]:
-        if not changes:
-            return []
-        clock = None if self._clock is None else self._clock()
+    async def _read(self, pool: Pool[Line], statement: str, *values: object) -> list[Row]:
+        """What a value raises that no statement can take is the caller's to weigh."""
         try:
-            written = await write(opened.pool, changes, clock, basis)
-        except BaseException:
-            opened.recent.forget({change.ref: None for change in changes})
-            raise
-        opened.contention.note(changes, written.outcomes)
-        return _settle(opened, changes, written)
-
-    # One session
-
-    async def snapshot(
-        self,
-        ref: SessionRef,
-        *,
-        working_memory: bool = True,
-        metadata: bool = True,
-        messages: int = 0,
-        tool_calls: int = 0,
-        runs: int = 0,
-    ) -> Snapshot:
-        return await reading.snapshot(
-            self._fetch,
-            self._read_clock,
-            ref,
-            working_memory=working_memory,
-            metadata=metadata,
-            messages=messages,
-            tool_calls=tool_calls,
-            runs=runs,
-        )
-
-    async def events(
-        self,
-        ref: SessionRef,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        newest_first: bool = False,
-        kind: EventKind | None = None,
-        run_id: str | None = None,
-        with_retracted: bool = True,
-        limit: int,
-    ) -> EventPage:
-        return await reading.events(
-            self._fetch,
-            self._read_clock,
-            ref,
-            after=after,
-            before=before,
-            newest_first=newest_first,
-            kind=kind,
-            run_id=run_id,
-            with_retracted=with_retracted,
-            limit=limit,
-        )
-
-    async def tool_calls(
-        self,
-        ref: SessionRef,
-        *,
-        run_id: str | None = None,
-        tool: str | None = None,
-        arguments_hash: bytes | None = None,
-        tool_call_id: str | None = None,
-        is_open: bool | None = None,
-        after: int = 0,
-        before: int | None = None,
-        newest_first: bool = True,
-        limit: int,
-    ) -> CallPage:
-        return await reading.tool_calls(
-            self._fetch,
-            self._read_clock,
-            ref,
-            run_id=run_id,
-            tool=tool,
-            arguments_hash=arguments_hash,
-            tool_call_id=tool_call_id,
-            is_open=is_open,
-            after=after,
-            before=before,
-            newest_first=newest_first,
-            limit=limit,
-        )
-
-    async def runs(
-        self,
-        ref: SessionRef,
-        *,
-        run_id: str | None = None,
-        parent_run_id: str | None = None,
-        status: RunStatus | None = None,
-        after_number: int = 0,
-        before_number: int | None = None,
-        newest_first: bool = True,
-        limit: int,
-    ) -> RunPage:
-        return await reading.runs(
-            self._fetch,
-            self._read_clock,
-            ref,
-            run_id=run_id,
-            parent_run_id=parent_run_id,
-            status=status,
-            after_number=after_number,
-            before_number=before_number,
-            newest_first=newest_first,
-            limit=limit,
-        )
-
-    async def partial(
-        self, ref: SessionRef, run_id: str, *, attempt: int, message: int, offset: int = 0, limit: int
-    ) -> PartialPage:
-        key = StreamKey(run_id, attempt, message)
-        return await reading.partial(self._fetch, self._read_clock, ref, key=key, offset=offset, limit=limit)
-
-    # Across sessions
-
-    async def sessions(
-        self,
-        tenant_id: str,
-        *,
-        user_id: str | None = None,
-        status: SessionStatus | None = None,
-        updated_from: int | None = None,
-        updated_before: int | None = None,
-        after: tuple[int, str] | None = None,
-        limit: int,
-    ) -> SessionPage:
-        return await reading.sessions(
-            self._fetch,
-            self._read_clock,
-            None if self._clock is None else self._clock().now,
-            tenant_id,
-            user_id=user_id,
-            status=status,
-            updated_from=updated_from,
-            updated_before=updated_before,
-            after=after,
-            limit=limit,
-        )
-
-    async def due(
-        self, queue: Literal["ready", "sweep"], *, agent: str | None = None, after: SessionRef | None = None, limit: int
-    ) -> list[SessionRef]:
-        clock = None if self._clock is None else self._clock()
-        return await reading.due(
-            self._fetch,
-            now=None if clock is None else clock.now,
-            lease_now=None if clock is None else clock.lease_now,
-            lease_clock=LEASE_CLOCK if clock is None else clock.lease_clock,
-            queue=queue,
-            agent=agent,
-            after=after,
-            limit=limit,
-        )
-
-    async def refs(self, *, after: SessionRef | None = None, limit: int) -> list[SessionRef]:
-        return await reading.refs(self._fetch, after=after, limit=limit)
-
-    async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
-        hints = self._live().hints
-        waiter = hints.enter(ref, after, revision)  # before the look: a commit between the two wakes it
-        try:
-            async with asyncio.timeout(timeout):
-                await hints.ready()
-                if not await reading.may_look(self._fetch, ref, after, revision):
-                    await asyncio.wait((waiter.future,))
-        except TimeoutError:
-            pass
-        finally:
-            hints.leave(ref, waiter)
-
-    # Housekeeping
-
-    async def erase(self, ref: SessionRef, limit: int) -> int:
-        opened = self._live()
-        return await self._apart(opened, erasing.erase_rows(opened.pool, ref, limit))
-
-    async def scrub(self, *, most: int | None = None) -> bool:
-        """True: there is nothing that this store can do. See ``capabilities.erases_traces``."""
-        self._live()
-        return True
-
-    async def setting(self, name: str, *, base: int | None = None, value: bytes | None = None) -> Setting | None:
-        opened = self._live()
-        return await self._apart(opened, settings.setting(opened.pool, name, base, value))
-
-
-def _settle(opened: _Open, changes: Sequence[Change], written: Written) -> list[Outcome]:
-    """Remember it, and tell those who wait."""
-    outcomes = written.outcomes
-    opened.recent.note(changes, outcomes, written.now)
-    opened.hints.committed(
-        [change.record for change, outcome in zip(changes, outcomes, strict=True) if outcome is Outcome.APPLIED]
-    )
-    return outcomes
-
-
-async def _fetch_from(pool: Pool, statement: str, *values: object) -> list[Row]:
-    return await _read(pool, statement, values)
-
-
-async def _read(pool: Pool, statement: str, values: tuple[object, ...]) -> list[Row]:
-    """Raises SatchelErrors only; but what a value raises that no statement can take is the caller's to weigh."""
-    try:
-        try:
+            try:
+                async with pool.use() as line:
+                    return await line.fetch(statement, *values)
+            except DRIVER_ERRORS as error:
+                if not is_lost(error) or isinstance(error, TimeoutError):
+                    raise
             async with pool.use() as line:
                 return await line.fetch(statement, *values)
         except DRIVER_ERRORS as error:
-            if not is_lost(error) or isinstance(error, TimeoutError):
-                raise
-        async with pool.use() as line:
-            return await line.fetch(statement, *values)
-    except DRIVER_ERRORS as error:
-        raise meaning_of(error) from error
+            raise meaning_of(error) from error
+
+    async def _load(self, fetch: Fetch, wanted: Mapping[SessionRef, Want]) -> Loaded:
+        return await load(fetch, self._read_clock, wanted)
+
+    async def _write_batch(
+        self, pool: Pool[Line], changes: Sequence[Change], clock: Clock | None, basis: Basis
+    ) -> Written:
+        return await write(pool, changes, clock, basis)
+
+    async def _write_locked(
+        self, pool: Pool[Line], wanted: Mapping[SessionRef, Want], decide: Decide
+    ) -> tuple[Sequence[Change], Written]:
+        return await write_locked(pool, self._read_clock, wanted, decide, self._clock)
+
+    async def _erase(self, pool: Pool[Line], ref: SessionRef, limit: int) -> int:
+        return await erasing.erase_rows(pool, ref, limit)
+
+    async def _set(self, pool: Pool[Line], name: str, base: int | None, value: bytes | None) -> Setting | None:
+        return await settings.setting(pool, name, base, value)

@@ -10,10 +10,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from satchel.errors import InvalidInput
+from satchel.stores.sql.address import number, seconds
 
 SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster")
 DEFAULT_PORT = 6379
-Durability = Literal["strict", "relaxed"]
+Durability = Literal["full", "relaxed"]
 Place = tuple[str, int]  # host and port
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,32}")
@@ -65,9 +66,9 @@ def parse_address(url: str) -> Address:
     prefix = given.get("prefix", "satchel")
     if not _PREFIX.fullmatch(prefix):
         raise InvalidInput("prefix must be 1 to 32 characters of A-Z a-z 0-9 _ . -", field="url")
-    durability = given.get("durability", "strict")
-    if durability not in ("strict", "relaxed"):
-        raise InvalidInput("durability must be strict or relaxed", field="url")
+    durability = given.get("durability", "full")
+    if durability not in ("full", "relaxed"):
+        raise InvalidInput("durability must be full or relaxed", field="url")
     return Address(
         places=places,
         is_cluster=is_cluster,
@@ -76,12 +77,12 @@ def parse_address(url: str) -> Address:
         password=unquote(password) or None,
         database=_database(parts.path, is_cluster=is_cluster),
         prefix=prefix,
-        durability="relaxed" if durability == "relaxed" else "strict",
-        pool_size=_number(given, "pool_size", 8, least=1, most=1000),
-        pool_wait=_seconds(given, "pool_wait", 5.0),
-        connect_timeout=_seconds(given, "connect_timeout", 15.0 if is_cluster else 5.0),
-        replicas=_number(given, "replicas", 0, least=0, most=100) if "replicas" in given else None,
-        replica_wait=_seconds(given, "replica_wait", 1.0),
+        durability="relaxed" if durability == "relaxed" else "full",
+        pool_size=number(given, "pool_size", 8, least=1, most=1000),
+        pool_wait=seconds(given, "pool_wait", 5.0),
+        connect_timeout=seconds(given, "connect_timeout", 15.0 if is_cluster else 5.0),
+        replicas=number(given, "replicas", 0, least=0, most=100) if "replicas" in given else None,
+        replica_wait=seconds(given, "replica_wait", 1.0),
         tls=tuple((name, given[name]) for name in _TLS if name in given),
     )
 
@@ -105,25 +106,3 @@ def _database(path: str, *, is_cluster: bool) -> int:
     if not text.isascii() or not text.isdigit() or (is_cluster and int(text) != 0):
         raise InvalidInput("ends with a database, which is a number (a cluster has only 0)", field="url")
     return int(text)
-
-
-def _number(given: dict[str, str], name: str, default: int, *, least: int, most: int) -> int:
-    text = given.get(name)
-    if text is None:
-        return default
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-        raise InvalidInput(f"{name} must be a whole number from {least} to {most}", field="url")
-    return int(text)
-
-
-def _seconds(given: dict[str, str], name: str, default: float) -> float:
-    text = given.get(name)
-    if text is None:
-        return default
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds <= 3600:
-        raise InvalidInput(f"{name} must be seconds, more than 0 and at most 3600", field="url")
-    return seconds

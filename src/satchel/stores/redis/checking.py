@@ -110,7 +110,7 @@ async def check(servers: Servers, address: Address) -> list[Finding]:
 
 def _durability(address: Address) -> Finding:
     what = f"durability={address.durability}"
-    if address.durability == "strict":
+    if address.durability == "full":
         return Finding(is_ok=True, what=what, why="a server that may lose what it acknowledged is not opened")
     why = "the store's address allows a server that may lose what it acknowledged"
     return Finding(what=what, why=why, mend="take ?durability=relaxed out of the address")

@@ -17,9 +17,10 @@ from satchel.stores.redis.applying import NO_BASIS, Basis
 from satchel.stores.redis.connection import Command, Reply
 from satchel.stores.redis.loading import ReadClock, load
 from satchel.stores.redis.names import Keys
-from satchel.stores.redis.recent import Recent
 from satchel.stores.redis.servers import Servers
-from satchel.stores.redis.writing import HELD_FOR, Contention, Writer, Written
+from satchel.stores.redis.writing import HELD_FOR, Writer, Written
+from satchel.stores.sql.recent import Recent
+from satchel.stores.sql.writing import Contention
 
 Decide = Callable[[Loaded], Sequence[Change]]
 
@@ -50,7 +51,7 @@ class Transactions:
         self._contention = Contention()
 
     async def transact(self, wanted: Mapping[SessionRef, Want], decide: Decide) -> list[Outcome]:
-        met = self._contention.met(wanted)
+        met = [ref for ref in wanted if self._contention.is_met((ref,))]
         if not met and (recalled := self._recent.recall(wanted)) is not None:
             basis = Basis(_records(recalled), wanted)
             changes = decide(recalled)
@@ -94,7 +95,7 @@ class Transactions:
         try:
             written: Written = await self._writer.write(changes, clock, basis)
         except BaseException:
-            self._recent.forget([change.ref for change in changes])
+            self._recent.forget({change.ref: None for change in changes})
             raise
         self._contention.note(changes, written.outcomes)
         self._recent.note(changes, written.outcomes, written.now)

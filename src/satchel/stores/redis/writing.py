@@ -4,7 +4,6 @@ know is UNKNOWN."""
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -21,8 +20,6 @@ _log = logging.getLogger("satchel.stores.redis")
 
 KEPT_PLACES = 100_000
 HELD_FOR = 0.25  # seconds for which a session is held for one writer, at most: from its load to its commit
-STALE_IN_A_ROW = 2  # of one session, until it is held before it is loaded
-MET_FOR = 0.25  # seconds after the last of them
 _BAD_VALUES = (ValueError, TypeError, AttributeError, OverflowError)
 
 
@@ -31,38 +28,6 @@ class Written(NamedTuple):
 
     outcomes: list[Outcome]
     now: int | None
-
-
-class Contention:
-    """Sessions that others keep changing between our load and our commit. To try again would favour whoever is nearer to the
-    server: who was too late twice has the session held for it, from its load to its commit."""
-
-    def __init__(self) -> None:
-        self._stale: dict[SessionRef, tuple[int, float]] = {}
-
-    def met(self, refs: Iterable[SessionRef]) -> list[SessionRef]:
-        if not self._stale:
-            return []
-        now = time.monotonic()
-        found: list[SessionRef] = []
-        for ref in refs:
-            count, until = self._stale.get(ref, (0, 0.0))
-            if count >= STALE_IN_A_ROW and now < until:
-                found.append(ref)
-        return found
-
-    def note(self, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
-        if not self._stale and Outcome.STALE not in outcomes:
-            return
-        now = time.monotonic()
-        for change, outcome in zip(changes, outcomes, strict=True):
-            if outcome is Outcome.STALE:
-                count, until = self._stale.get(change.ref, (0, 0.0))
-                self._stale[change.ref] = (count + 1 if now < until else 1, now + MET_FOR)
-            else:
-                self._stale.pop(change.ref, None)
-        if len(self._stale) > 1_000:
-            self._stale = {ref: met for ref, met in self._stale.items() if now < met[1]}
 
 
 class Directory:

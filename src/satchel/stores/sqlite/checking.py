@@ -11,6 +11,7 @@ from pathlib import Path
 from satchel.errors import StoreUnavailable
 from satchel.store import Finding
 from satchel.stores.sqlite.connection import JOURNAL_LIMIT, translated
+from satchel.stores.sqlite.schema import missing_parts
 
 FULL = 2  # PRAGMA synchronous
 MIB = 1024 * 1024
@@ -31,12 +32,16 @@ def check(connection: sqlite3.Connection, path: Path) -> list[Finding]:
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
         (secure,) = connection.execute("PRAGMA secure_delete").fetchone()
+        (erasures,) = connection.execute("SELECT count(*) FROM erasures").fetchone()
+        missing = missing_parts(connection)
     try:
         return [
             _version(),
+            _tables(missing),
             _journal(bytes(mode).decode(), path),
             _synchronous(synchronous),
             _secure_delete(secure),
+            *_erasures(erasures, path),
             _room(path),
             _file_system(path, kind_of_mount(path.parent)),
             *_permissions(path),
@@ -47,6 +52,18 @@ def check(connection: sqlite3.Connection, path: Path) -> list[Finding]:
 
 def _version() -> Finding:
     return Finding(is_ok=True, what=f"sqlite_version={sqlite3.sqlite_version}", why="the library that writes the file")
+
+
+def _tables(missing: list[str]) -> Finding:
+    if not missing:
+        return Finding(is_ok=True, what="tables=complete", why="all that the schema's steps make is there")
+    shown = ", ".join(missing[:5]) + (f", and {len(missing) - 5} more" if len(missing) > 5 else "")
+    return Finding(
+        is_fatal=True,
+        what=f"tables=without {shown}",
+        why="the file was changed by hand, or made before the first release: calls that need these fail",
+        mend="satchel sessions export  (with the program that made it; then import into a new file)",
+    )
 
 
 def _journal(mode: str, path: Path) -> Finding:
@@ -81,6 +98,19 @@ def _secure_delete(found: int) -> Finding:
         why="deleted text stays in the file until its traces are removed",
         mend="PRAGMA secure_delete = ON  (in the program that opens the file)",
     )
+
+
+def _erasures(left: int, path: Path) -> list[Finding]:
+    """A scrub takes as long as the file is large, so that a deletion in a large one leaves it to the sweeper."""
+    if not left:
+        return []
+    return [
+        Finding(
+            what=f"erasures={left}",
+            why="text of so many deleted sessions may still stand in unused room of the file",
+            mend=f"satchel sweep --store sqlite:///{shlex.quote(str(path))}",
+        )
+    ]
 
 
 def _room(path: Path) -> Finding:

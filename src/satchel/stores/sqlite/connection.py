@@ -130,6 +130,13 @@ def meaning_of(error: sqlite3.Error) -> SatchelError:
     return StoreUnavailable("the disk is full" if code == sqlite3.SQLITE_FULL else f"SQLite says {name}")
 
 
+def named(failed: StoreCorrupt | StoreUnavailable, path: Path) -> SatchelError:
+    """The same, of the file that could not be opened."""
+    if isinstance(failed, StoreCorrupt):
+        return StoreCorrupt(f"the database file {path}")
+    return StoreUnavailable(f"{failed.reason}: {path}")
+
+
 def is_busy(error: sqlite3.Error) -> bool:
     return _primary_code(error) in _BUSY
 

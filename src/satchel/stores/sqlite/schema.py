@@ -82,6 +82,31 @@ def _pasteable(version: int, script: str) -> str:
     )
 
 
+# Columns of tables, and the indexes that a step makes. Comments and spaces of a step that was pasted do not matter.
+_PARTS = """\
+SELECT s.name, c.name
+FROM sqlite_schema AS s
+JOIN pragma_table_xinfo(s.name) AS c
+WHERE s.type = 'table'
+UNION ALL
+SELECT name, NULL
+FROM sqlite_schema
+WHERE type = 'index' AND sql IS NOT NULL"""
+
+
+def missing_parts(connection: sqlite3.Connection) -> list[str]:
+    """What the steps make and this file lacks, though it says that it has them all."""
+    made = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        made.text_factory = connection.text_factory
+        for version in MIGRATIONS:
+            _apply(made, version)
+        wanted, found = (set(each.execute(_PARTS).fetchall()) for each in (made, connection))
+    finally:
+        made.close()
+    return sorted(b".".join(part for part in parts if part is not None).decode() for parts in wanted - found)
+
+
 def _check(found: int) -> None:
     if found > KNOWN:
         raise SchemaMismatch(found=found, known=KNOWN)

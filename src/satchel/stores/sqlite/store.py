@@ -16,7 +16,7 @@ from satchel.domain.record import SessionStatus
 from satchel.domain.run import RunStatus
 from satchel.domain.state import Clock, Want
 from satchel.domain.stream import StreamKey
-from satchel.errors import InvalidInput, StoreMisused
+from satchel.errors import InvalidInput, StoreCorrupt, StoreMisused, StoreUnavailable
 from satchel.store import (
     CallPage,
     Capabilities,
@@ -36,7 +36,7 @@ from satchel.store import (
 )
 from satchel.stores.sqlite import checking, erasing, reading, schema
 from satchel.stores.sqlite.clock import machine_clock
-from satchel.stores.sqlite.connection import connect, translated
+from satchel.stores.sqlite.connection import connect, named, translated
 from satchel.stores.sqlite.crew import Crew
 from satchel.stores.sqlite.gathering import Reads, Work
 from satchel.stores.sqlite.loading import load
@@ -92,6 +92,8 @@ class SqliteStore(Store):
         if "\0" in name:
             raise InvalidInput("holds a NUL character", field="path")
         self._path = Path(name).absolute()
+        if not self._path.name:
+            raise InvalidInput(f"{self._path} is a folder", field="path")
         self._clock = machine_clock if clock is None else clock
         self._opened: _Open | None = None
         self._opening = asyncio.Lock()
@@ -110,8 +112,10 @@ class SqliteStore(Store):
             opened = _Open(self._path, self._clock)
             try:
                 await opened.writer.run(lambda writer: None)  # noqa: ARG005  # to make it opens the file
-            except BaseException:
+            except BaseException as failed:
                 await opened.close()
+                if isinstance(failed, (StoreCorrupt, StoreUnavailable)):  # whoever opens a file named it
+                    raise named(failed, self._path) from failed
                 raise
             self._opened = opened
 
@@ -321,7 +325,7 @@ class SqliteStore(Store):
         return await self._read(partial(reading.due, queue=queue, agent=agent, after=after, limit=limit), rows=limit)
 
     async def refs(self, *, after: SessionRef | None = None, limit: int) -> list[SessionRef]:
-        return await self._read(partial(reading.refs, after=after, limit=limit))
+        return await self._read(partial(reading.refs, after=after, limit=limit), rows=limit)
 
     async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
         watch = self._live().watch

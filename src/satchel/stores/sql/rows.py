@@ -1,4 +1,5 @@
-"""Rows of the tables as structs of the domain, and back. The driver gives texts as str; bodies become bytes.
+"""Rows of the tables as structs of the domain, and back. A driver gives names as str, and JSON as str or bytes; bodies
+become bytes.
 
 What cannot be decoded is StoreCorrupt to whoever would build on it. To a reader (``shown_…``) it is a placeholder that keeps
 its place, so that one corrupt row hides nothing but itself.
@@ -43,17 +44,24 @@ _CORRUPT_MEMORY = b'{"notes":' + CORRUPT_BODY + b"}"
 _BROKEN = (ValueError, TypeError, AttributeError, KeyError, RecursionError)  # what undecodable columns raise
 
 
+def _check_json(text: bytes) -> None:
+    """Raises ValueError. The decoder passes over the bytes inside a text without looking at them."""
+    _check_syntax(text)
+    if not text.isascii():
+        text.decode()
+
+
 def is_json(text: bytes | None) -> bool:
     try:
         if text is not None:
-            _check_syntax(text)  # that it is UTF-8 the server has made sure
+            _check_json(text)
     except _BROKEN:
         return False
     return True
 
 
-def to_bytes(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()
+def to_bytes(text: str | bytes | None) -> bytes | None:
+    return text.encode() if isinstance(text, str) else text
 
 
 def to_text(data: bytes | msgspec.Raw | None) -> str | None:
@@ -69,7 +77,7 @@ def _read(decode: Callable[[Row], S], row: Row, what: str, ref: SessionRef) -> S
         raise StoreCorrupt(f"{what} of session {ref.session_id}") from error
 
 
-def record_of(session_id: str, text: str) -> SessionRecord:
+def record_of(session_id: str, text: str | bytes) -> SessionRecord:
     try:
         record = decode_record(text)
     except _BROKEN as error:
@@ -79,23 +87,23 @@ def record_of(session_id: str, text: str) -> SessionRecord:
     return record
 
 
-def sound(text: str | None, what: str, ref: SessionRef) -> bytes:
+def sound(text: str | bytes | None, what: str, ref: SessionRef) -> bytes:
     """Raises StoreCorrupt: a change of what cannot be read would make true what is left of it."""
-    body = (text or "").encode()
+    body = to_bytes(text) or b""
     if body and not is_json(body):
         raise StoreCorrupt(f"{what} of session {ref.session_id}")
     return body
 
 
-def shown_metadata(text: str | None) -> bytes:
+def shown_metadata(text: str | bytes | None) -> bytes:
     """b"" when there is none."""
-    body = (text or "").encode()
+    body = to_bytes(text) or b""
     return body if not body or is_json(body) else CORRUPT_BODY
 
 
-def shown_memory(text: str | None) -> bytes:
+def shown_memory(text: str | bytes | None) -> bytes:
     """A memory that cannot be read is not an empty one: it has a note that says so."""
-    body = (text or "").encode()
+    body = to_bytes(text) or b""
     return body if not body or is_json(body) else _CORRUPT_MEMORY
 
 
@@ -176,11 +184,11 @@ def shown_event(ref: SessionRef, row: Row) -> Event:
 def _decode_event(row: Row) -> Event:
     seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, *more = row[:14]
     tokens, streamed, metadata, body = more
-    body = body.encode()
-    _check_syntax(body)
-    if metadata is not None:
-        metadata = metadata.encode()
-        _check_syntax(metadata)
+    body = body.encode() if isinstance(body, str) else body
+    _check_json(body)
+    shown = to_bytes(metadata)
+    if shown is not None:
+        _check_json(shown)
     if kind not in _KINDS:
         raise ValueError("an unknown kind")
     return Event(
@@ -197,7 +205,7 @@ def _decode_event(row: Row) -> Event:
         outcome=outcome,
         tokens=tokens,
         streamed=streamed,
-        metadata=metadata,
+        metadata=shown,
     )
 
 
@@ -314,7 +322,7 @@ def _decode_run_row(row: Row) -> RunRow:
     metadata, input, input_metadata = (to_bytes(text) for text in texts)
     for text in (metadata, input_metadata, input if input_seq is None else None):
         if text is not None:
-            _check_syntax(text)
+            _check_json(text)
     if not is_json(input):
         input = CORRUPT_BODY
     return msgspec.structs.replace(
@@ -338,7 +346,7 @@ def piece_of(row: Row) -> Piece:
         attempt=attempt,
         message=message,
         offset=offset,
-        body=body.encode(),
+        body=body.encode() if isinstance(body, str) else body,
         metadata=shown if is_json(shown) else CORRUPT_BODY,
     )
 

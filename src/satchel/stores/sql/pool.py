@@ -6,19 +6,11 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import TypeVar
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from satchel.errors import SatchelError, StoreBusy, StoreUnavailable
-from satchel.stores.postgres.address import Address
-from satchel.stores.postgres.connection import (
-    DRIVER_ERRORS,
-    Line,
-    is_lost,
-    is_worth_another_try,
-    leaves_usable,
-    meaning_of,
-)
+from satchel.stores.sql.address import Patience
 
 T = TypeVar("T")
 
@@ -27,19 +19,52 @@ RECONNECT_PAUSE = 0.05  # seconds between two tries, and up to twice that
 CLOSE_PATIENCE = 2.0  # seconds that a server may take to say goodbye
 
 
-class Pool:
+class Connected(Protocol):
+    """One connection."""
+
+    def is_closed(self) -> bool: ...
+
+    def terminate(self) -> None:
+        """At once, whatever it is doing."""
+        ...
+
+    async def close(self, patience: float) -> None:
+        """Politely, within ``patience`` seconds. Raises the driver's errors."""
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[None]: ...
+
+
+L = TypeVar("L", bound=Connected)
+
+
+class Faults(NamedTuple):
+    """What a driver's errors mean."""
+
+    errors: tuple[type[Exception], ...]  # all that it may raise
+    meaning_of: Callable[[BaseException], SatchelError]  # what a caller hears: no text of the server's
+    is_lost: Callable[[BaseException], bool]  # nobody knows what became of the statement
+    is_worth_another_try: Callable[[BaseException], bool]  # nothing was stored, and the same may succeed
+    is_read_only: Callable[[BaseException], bool]  # the server takes no writes: it became a standby
+    is_bad_change: Callable[[BaseException], bool]  # it cannot be stored, however often it is tried
+    leaves_usable: Callable[[BaseException], bool]  # the connection is at rest after it
+    may_pass: Callable[[BaseException], bool]  # of one that was met when connecting: the same may succeed
+
+
+class Pool(Generic[L]):
     """``first``: a connection that is there already."""
 
-    def __init__(self, address: Address, connect: Callable[[], Awaitable[Line]], *, first: Line) -> None:
+    def __init__(self, address: Patience, connect: Callable[[], Awaitable[L]], faults: Faults, *, first: L) -> None:
         self._address = address
         self._connect = connect
+        self.faults = faults
         self._idle = [first]  # the one used last is taken first
         self._free = asyncio.Semaphore(address.pool_size)
         self._away_since: float | None = None
         self._closed = False
 
     @asynccontextmanager
-    async def use(self) -> AsyncIterator[Line]:
+    async def use(self) -> AsyncIterator[L]:
         """Raises StoreBusy when no connection is free in time, StoreUnavailable when the server is away. Driver's errors of
         the block leave it as they are."""
         await self._enter()
@@ -48,8 +73,8 @@ class Pool:
             try:
                 yield line
             except BaseException as error:
-                self._put_back(line, usable=leaves_usable(error))
-                if is_lost(error):
+                self._put_back(line, usable=self.faults.leaves_usable(error))
+                if self.faults.is_lost(error):
                     self.forget_idle()
                 raise
             self._put_back(line, usable=True)
@@ -69,25 +94,25 @@ class Pool:
                 " nothing was stored (pool_size and pool_wait of the store's address)"
             ) from None
 
-    async def _take(self) -> Line:
+    async def _take(self) -> L:
         while self._idle:
             line = self._idle.pop()
-            if not line.connection.is_closed():
+            if not line.is_closed():
                 return line
         return await self._open()
 
-    async def _open(self) -> Line:
+    async def _open(self) -> L:
         """A server that goes away comes back, or another takes its place: it is waited for, but once it has been away for
         that long, nobody waits any more."""
         while True:
             try:
                 line = await self._connect()
-            except DRIVER_ERRORS as error:
-                refused = meaning_of(error)
+            except self.faults.errors as error:
+                refused = self.faults.meaning_of(error)
                 now = time.monotonic()
                 if self._away_since is None:
                     self._away_since = now
-                if not isinstance(refused, (StoreUnavailable, StoreBusy)) or not _may_pass(error):
+                if not isinstance(refused, (StoreUnavailable, StoreBusy)) or not self.faults.may_pass(error):
                     raise refused from error
                 if now - self._away_since >= self._address.connect_timeout or self._closed:
                     raise refused from error
@@ -96,21 +121,27 @@ class Pool:
                 return line
             await asyncio.sleep(RECONNECT_PAUSE * (1 + random.random()))  # noqa: S311  # spreads the tries
 
-    def _put_back(self, line: Line, *, usable: bool) -> None:
-        if usable and not self._closed and not line.connection.is_closed():
+    def _put_back(self, line: L, *, usable: bool) -> None:
+        if usable and not self._closed and not line.is_closed():
             self._idle.append(line)
         else:
-            line.connection.terminate()
+            line.terminate()
 
     def forget_idle(self) -> None:
         """One was lost: what is idle may be as dead, or lead to a server that is not the first any more."""
         while self._idle:
-            self._idle.pop().connection.terminate()
+            self._idle.pop().terminate()
 
     async def close(self) -> None:
         self._closed = True
         idle, self._idle = self._idle, []
-        await asyncio.gather(*(_say_goodbye(line) for line in idle))
+        await asyncio.gather(*(self._say_goodbye(line) for line in idle))
+
+    async def _say_goodbye(self, line: L) -> None:
+        try:
+            await line.close(CLOSE_PATIENCE)
+        except self.faults.errors:
+            line.terminate()
 
 
 class Again:
@@ -119,6 +150,9 @@ class Again:
     def __init__(self, tries: int) -> None:
         self._left = tries
         self._pause = 0.005
+
+    def at_most(self, tries: int) -> None:
+        self._left = min(self._left, tries)
 
     async def pause(self) -> bool:
         """False: no try is left."""
@@ -130,27 +164,14 @@ class Again:
         return True
 
 
-async def in_transaction(pool: Pool, work: Callable[[Line], Awaitable[T]]) -> T:
+async def in_transaction(pool: Pool[L], work: Callable[[L], Awaitable[T]]) -> T:
     """``work`` in one transaction, tried again when the server says that another try may do. Raises SatchelErrors only."""
     again = Again(TRIES)
     while True:
         try:
             async with pool.use() as line, line.transaction():
                 return await work(line)
-        except DRIVER_ERRORS as error:
-            if is_worth_another_try(error) and await again.pause():
+        except pool.faults.errors as error:
+            if pool.faults.is_worth_another_try(error) and await again.pause():
                 continue
-            raise meaning_of(error) from error
-
-
-def _may_pass(error: BaseException) -> bool:
-    """Wrong passwords and missing databases stay as they are."""
-    state = getattr(error, "sqlstate", None)
-    return not isinstance(state, str) or state[:2] in ("08", "57", "53")
-
-
-async def _say_goodbye(line: Line) -> None:
-    try:
-        await line.connection.close(timeout=CLOSE_PATIENCE)
-    except (SatchelError, *DRIVER_ERRORS):
-        line.connection.terminate()
+            raise pool.faults.meaning_of(error) from error

@@ -14,7 +14,7 @@ from satchel.domain.record import SessionRecord
 from satchel.domain.state import SessionState, Want
 from satchel.domain.upkeep import is_overdue
 from satchel.store import Change, Loaded, Outcome
-from satchel.stores.postgres.loading import ReadClock, is_plain
+from satchel.stores.sql.loading import ReadClock, is_plain
 
 KEPT_RECORDS = 1024
 KEPT_FOR = 2.0  # seconds: a session that others write to as well is mostly not what it was

@@ -1,4 +1,4 @@
-"""Appends and reads on PostgreSQL, beside bare asyncpg on the same server."""
+"""Appends and reads on database servers, each beside its bare driver on the same server."""
 
 from __future__ import annotations
 
@@ -8,30 +8,67 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, Protocol
 
 import satchel
-from benchmarks import bare_postgres
+from benchmarks import bare_mysql, bare_postgres
 from benchmarks.appends import ADA, write_from
 from benchmarks.figures import Figure, compared, in_turn
 from benchmarks.reads import long_sessions
 from satchel import SessionManager
-from satchel.servers import PostgresServer
+from satchel.servers import MariadbServer, PostgresServer
 
 Group = Callable[[], Awaitable[list[Figure]]]
 
 WARM = 8  # appends of each writer before the clock starts: connections and plans are there
 
 
-class Databases:
-    """New ones on one private server, which is started when the first is asked for."""
+class Server(Protocol):
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def create_database(self, name: str) -> str: ...
+    def drop_database(self, name: str) -> None: ...
 
-    def __init__(self) -> None:
-        self._server: PostgresServer | None = None
+
+class Bare(Protocol):
+    """A module that writes rows by the driver alone."""
+
+    @property
+    def Rows(self) -> Any: ...  # noqa: N802  # a class: what satchel wrote, in order
+
+    async def one_by_one(self, url: str, rows: Any, /, *, connections: int) -> float: ...
+
+    async def together(self, url: str, rows: Any, /, *, per_commit: int) -> float: ...
+
+
+class Kind(NamedTuple):
+    """One kind of server, and how near to its bare driver the figures should come."""
+
+    server: Callable[[], Server]
+    bare: Bare
+    serial: float
+    together: float
+    pool: float
+
+
+KINDS = {
+    "postgres": Kind(lambda: PostgresServer(settings={"max_wal_size": "4GB"}), bare_postgres, 0.6, 0.45, 2.0),
+    "mysql": Kind(lambda: MariadbServer(settings={"innodb_log_file_size": "1G"}), bare_mysql, 0.6, 0.3, 2.0),
+}
+
+
+class Databases:
+    """New ones on one private server of ``kind``, which is started when the first is asked for."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.bare = KINDS[kind].bare
+        self._server: Server | None = None
         self._numbers = itertools.count(1)
 
     def new(self) -> str:
         if self._server is None:
-            self._server = PostgresServer(settings={"max_wal_size": "4GB"})
+            self._server = KINDS[self.kind].server()
             self._server.start()
         return self._server.create_database(f"bench_{next(self._numbers)}")
 
@@ -44,7 +81,7 @@ class Databases:
             self._server.stop()
 
 
-async def prepared(databases: Databases, rows: bare_postgres.Rows | None = None) -> str:
+async def prepared(databases: Databases, rows: Any = None) -> str:
     """An empty database with our tables; with the sessions of ``rows``."""
     url = databases.new()
     async with satchel.open(url):
@@ -59,6 +96,7 @@ async def appends(
 ) -> list[Figure]:
     """Against bare statements: with one writer one for each append, else one for ``writers`` appends, and one each."""
     count = writers * each
+    kind = KINDS[databases.kind]
 
     async def ours() -> float:
         url = await prepared(databases)
@@ -70,7 +108,7 @@ async def appends(
     sample = await prepared(databases)
     async with satchel.open(sample) as store:
         await write_from(store, writers=writers, sessions=sessions, each=each)
-    rows = await bare_postgres.Rows.read(sample)
+    rows = await databases.bare.Rows.read(sample)
     assert len(rows.appends) == count
 
     def bare(write: Callable[[str], Awaitable[float]]) -> Callable[[], Awaitable[float]]:
@@ -82,13 +120,13 @@ async def appends(
 
         return limit
 
-    one_each = bare(lambda url: bare_postgres.one_by_one(url, rows, connections=16 if writers > 1 else 1))
+    one_each = bare(lambda url: databases.bare.one_by_one(url, rows, connections=16 if writers > 1 else 1))
     if writers == 1:
-        return [compared(name, "µs/append", *await in_turn(ours, one_each, rounds=rounds), reach=0.6)]
-    in_one = bare(lambda url: bare_postgres.together(url, rows, per_commit=writers))
+        return [compared(name, "µs/append", *await in_turn(ours, one_each, rounds=rounds), reach=kind.serial)]
+    in_one = bare(lambda url: databases.bare.together(url, rows, per_commit=writers))
     return [
-        compared(name, "µs/append", *await in_turn(ours, in_one, rounds=rounds), reach=0.45),
-        compared(f"{name}.pool", "µs/append", *await in_turn(ours, one_each, rounds=rounds), reach=2.0),
+        compared(name, "µs/append", *await in_turn(ours, in_one, rounds=rounds), reach=kind.together),
+        compared(f"{name}.pool", "µs/append", *await in_turn(ours, one_each, rounds=rounds), reach=kind.pool),
     ]
 
 
@@ -122,7 +160,7 @@ async def hot(databases: Databases, *, each: int, rounds: int) -> Figure:
         return took / (50 * each) * 1e6
 
     figures = await in_turn(lambda: measure("satchel"), lambda: measure("bare"), rounds=rounds)
-    return compared("postgres.append.50x1", "µs/append", *figures, reach=3.0)
+    return compared(f"{databases.kind}.append.50x1", "µs/append", *figures, reach=3.0)
 
 
 async def _go(process: asyncio.subprocess.Process) -> int:
@@ -142,24 +180,25 @@ async def opened(databases: Databases) -> AsyncIterator[satchel.OpenStore]:
 def groups(databases: Databases, *, quick: bool) -> dict[str, Group]:
     rounds = 3 if quick else 9
     each = 30 if quick else 60
+    name = databases.kind
 
     async def serial() -> list[Figure]:
-        return await appends(databases, "postgres.append.serial", writers=1, sessions=1, each=20 * each, rounds=rounds)
+        return await appends(databases, f"{name}.append.serial", writers=1, sessions=1, each=20 * each, rounds=rounds)
 
     async def many() -> list[Figure]:
-        return await appends(databases, "postgres.append.64x64", writers=64, sessions=64, each=2 * each, rounds=rounds)
+        return await appends(databases, f"{name}.append.64x64", writers=64, sessions=64, each=2 * each, rounds=rounds)
 
     async def on_one() -> list[Figure]:
         return [await hot(databases, each=each, rounds=min(rounds, 5))]
 
     async def long() -> list[Figure]:
         return await long_sessions(
-            lambda: opened(databases), prefix="postgres.", rounds=rounds, calls=30 if quick else 60, reach_of_page=0.7
+            lambda: opened(databases), prefix=f"{name}.", rounds=rounds, calls=30 if quick else 60, reach_of_page=0.7
         )
 
     return {
-        "postgres.append.serial": serial,
-        "postgres.append.64x64": many,
-        "postgres.append.50x1": on_one,
-        "postgres.long": long,
+        f"{name}.append.serial": serial,
+        f"{name}.append.64x64": many,
+        f"{name}.append.50x1": on_one,
+        f"{name}.long": long,
     }

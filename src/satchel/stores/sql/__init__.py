@@ -1,0 +1,1 @@
+"""What the stores on database servers share: the doors, the pool, what is known without asking, rows as structs."""

@@ -1,0 +1,16 @@
+"""All programs, in the order in which they are run."""
+
+from __future__ import annotations
+
+from tests.proof.failing_sync import FAILING_SYNC
+from tests.proof.full_disk import FULL_DISK
+from tests.proof.hostile import HOSTILE
+from tests.proof.kills import KILLS
+from tests.proof.linearisable import LINEARISABLE
+from tests.proof.power_cut import POWER_CUT
+from tests.proof.program import Program
+from tests.proof.soak import SOAK
+
+PROGRAMS: dict[str, Program] = {
+    program.name: program for program in (LINEARISABLE, KILLS, POWER_CUT, FULL_DISK, FAILING_SYNC, HOSTILE, SOAK)
+}
