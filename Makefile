@@ -1,6 +1,6 @@
 # Everything here needs make and Python 3.11 or later, and makes the rest itself: `make help`.
 #   PYTHON=/path/to/python3.12   the interpreter that .venv is made from (else the first good python3.x on the PATH)
-#   STORES='sqlite mysql'        which stores `make bench` measures
+#   STORES='sqlite redis'        which stores `make bench` measures
 #   STORE=postgresql://…         where `make demo` plays (else on a SQLite file in its folder)
 #   ARGS='-k version'            handed on to demo, serve, test, test-full, proof, bench and mutants
 

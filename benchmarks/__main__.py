@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from benchmarks import servers
+from benchmarks import redis, servers
 from benchmarks.appends import appends, file_size
 from benchmarks.cycles import cycles
 from benchmarks.figures import Figure
@@ -21,7 +21,7 @@ from benchmarks.streams import delays
 from benchmarks.workers import pickup
 
 Group = Callable[[], Awaitable[list[Figure]]]
-STORES = ("sqlite", *servers.KINDS)
+STORES = ("sqlite", *servers.KINDS, "redis")
 
 
 def groups(*, quick: bool) -> dict[str, Group]:
@@ -120,11 +120,14 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="GROUP", help="some groups, those of --stores")
     options = parser.parse_args()
     databases = [servers.Databases(kind) for kind in servers.KINDS if kind in options.stores]
+    redis_databases = redis.Databases()
     known: dict[str, Group] = {}
     if "sqlite" in options.stores:
         known |= groups(quick=options.quick)
     for each in databases:
         known |= servers.groups(each, quick=options.quick)
+    if "redis" in options.stores:
+        known |= redis.groups(redis_databases, quick=options.quick)
     unknown = [name for name in options.only or () if name not in known]
     if unknown:
         parser.error(f"no group {', '.join(unknown)}; there are {', '.join(known)}")
@@ -134,6 +137,7 @@ def main() -> int:
     finally:
         for each in databases:
             each.stop()
+        redis_databases.stop()
     if options.json:
         print(msgspec.json.encode({"results": figures}).decode())
     else:

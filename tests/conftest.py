@@ -9,7 +9,7 @@ pytest.register_assert_rewrite("satchel.testing")
 
 
 def pytest_sessionfinish() -> None:
-    for name in ("postgres", "mysql"):
+    for name in ("postgres", "mysql", "redis"):
         servers = sys.modules.get(f"tests.servers.{name}")
         if servers is not None:
             servers.stop_all()

@@ -21,7 +21,7 @@ compile() {
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" "$@"
 }
 echo "==> requirements/dev.lock"
-compile pyproject.toml --extra cli --extra client --extra server --extra jwt --extra mysql --extra openai --extra otel --extra postgres --group dev \
+compile pyproject.toml --extra cli --extra client --extra server --extra jwt --extra mysql --extra openai --extra otel --extra postgres --extra redis --group dev \
     --output-file requirements/dev.lock
 echo "==> requirements/demo.lock"
 compile requirements/demo.in --output-file requirements/demo.lock

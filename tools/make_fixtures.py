@@ -1,20 +1,24 @@
 """Writes `tests/data/schemas/` anew for the newest schema: a store with a session that holds something of everything, as SQL
-for each dialect, and what an export of it says.
+for each dialect (as commands, for Redis), and what an export of it says.
 
 A fixture is kept as it is once its schema was released: it stands for the databases that are out there. `python -m
-tools.make_fixtures` needs PostgreSQL and MariaDB servers on this machine.
+tools.make_fixtures` needs PostgreSQL, MariaDB and Redis on this machine.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
+
+from redis import Redis
 
 from satchel.domain.principal import Principal
-from satchel.servers import MariadbServer, PostgresServer
+from satchel.servers import MariadbServer, PostgresServer, RedisServer
 from satchel.servers.mariadb import DATABASE, program
 from satchel.servers.postgres import programs
 from satchel.sessions import SessionManager
@@ -23,6 +27,8 @@ from satchel.stores.mysql import MysqlStore
 from satchel.stores.mysql import schema as mysql_schema
 from satchel.stores.postgres import PostgresStore
 from satchel.stores.postgres import schema as postgres_schema
+from satchel.stores.redis import RedisStore
+from satchel.stores.redis import schema as redis_schema
 from satchel.stores.sqlite import SqliteStore
 from satchel.stores.sqlite import schema as sqlite_schema
 from satchel.testing.clock import SettableClock
@@ -99,6 +105,29 @@ def mysql_dump(server: MariadbServer) -> str:
     return "\n".join(line for line in lines if line and not line.startswith(("/*", "--"))) + "\n"
 
 
+def redis_dump(server: RedisServer) -> str:
+    """Commands, one a line; bytes as the characters of their numbers."""
+    with Redis(host=server.host, port=server.port) as client:
+        driver: Any = client  # its types say both what it gives and what it would give decoded
+        commands = [redis_command(driver, key) for key in sorted(driver.keys())]
+    return "".join(json.dumps([word.decode("latin-1") for word in command]) + "\n" for command in commands)
+
+
+def redis_command(client: Any, key: bytes) -> list[bytes]:
+    kind = client.type(key)
+    if kind == b"string":
+        return [b"SET", key, client.get(key)]
+    if kind == b"list":
+        return [b"RPUSH", key, *client.lrange(key, 0, -1)]
+    if kind == b"set":
+        return [b"SADD", key, *sorted(client.smembers(key))]
+    if kind == b"zset":
+        pairs = client.zrange(key, 0, -1, withscores=True)
+        return [b"ZADD", key, *(part for member, score in pairs for part in (b"%d" % score, member))]
+    assert kind == b"hash", kind
+    return [b"HSET", key, *(part for pair in sorted(client.hgetall(key).items()) for part in pair)]
+
+
 def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     clock = SettableClock()
@@ -108,15 +137,17 @@ def main() -> None:
         write(f"sqlite-{sqlite_schema.KNOWN:04}", sqlite_dump(path), exported)
         exported = asyncio.run(fill(PostgresStore(server.url(), clock=clock), clock))
         write(f"postgres-{postgres_schema.KNOWN:04}", postgres_dump(server), exported)
-
         exported = asyncio.run(fill(MysqlStore(mariadb.url(), clock=clock), clock))
         write(f"mysql-{mysql_schema.KNOWN:04}", mysql_dump(mariadb), exported)
+    with RedisServer() as redis:
+        exported = asyncio.run(fill(RedisStore(redis.url(), clock=clock), clock))
+        write(f"redis-{redis_schema.KNOWN:04}", redis_dump(redis), exported, kind="commands")
 
 
-def write(name: str, dump: str, exported: bytes) -> None:
-    (FOLDER / f"{name}.sql").write_text(dump, encoding="utf-8")
+def write(name: str, dump: str, exported: bytes, *, kind: str = "sql") -> None:
+    (FOLDER / f"{name}.{kind}").write_text(dump, encoding="utf-8")
     (FOLDER / f"{name}.jsonl").write_bytes(exported)
-    print(f"tests/data/schemas/{name}.sql, and .jsonl")
+    print(f"tests/data/schemas/{name}.{kind}, and .jsonl")
 
 
 if __name__ == "__main__":

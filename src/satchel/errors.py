@@ -45,6 +45,7 @@
         ├── OutcomeUnknown           the write may be there: repeat it with the same idempotency key
         ├── StoreCorrupt             what is stored cannot be read
         ├── StoreMisused             closed, not opened, or carried into another process
+        ├── StoreNotDurable          the database's settings would lose what was acknowledged
         └── SchemaMismatch           the database is newer than this program, or half migrated
 
 ``code`` is stable and public, the sentence may improve. ``retryable`` says whether the very same call, with the
@@ -500,6 +501,18 @@ class StoreCorrupt(StoreError):
 
 class StoreMisused(StoreError):
     code = "store_misused"
+
+
+class StoreNotDurable(StoreError):
+    """A store is not opened on settings that would lose what was acknowledged. ``line``: what mends it, as the database's manual
+    writes it."""
+
+    code = "store_not_durable"
+
+    def __init__(self, what: str, *, line: str) -> None:
+        self.what = what
+        self.line = line
+        super().__init__(f"{what}. What mends it: {line}")
 
 
 class SchemaMismatch(StoreError):

@@ -10,7 +10,16 @@ from satchel.errors import InvalidInput
 from satchel.store import Store
 from satchel.stores.memory import MemoryStore
 
-SCHEMES = ("memory:", "sqlite:///", "postgresql://", "mysql://")
+SCHEMES = (
+    "memory:",
+    "sqlite:///",
+    "postgresql://",
+    "mysql://",
+    "redis://",
+    "rediss://",
+    "redis+cluster://",
+    "rediss+cluster://",
+)
 
 
 def open(
@@ -26,7 +35,9 @@ def open(
     ``sqlite:////var/lib/agent.db`` an absolute one; it is created if it is missing. ``postgresql://user@host/database`` is
     a database on a server (extra ``postgres``); of several hosts, ``host1,host2:5433``, the one that takes writes is used, and
     ``?pool_size=8&pool_wait=5`` bound its connections and the seconds that a call waits for one.
-    ``mysql://user@host/database`` is a database on MySQL or MariaDB (extra ``mysql``), with the same two options. ``limits`` and ``policy`` hold
+    ``mysql://user@host/database`` is a database on MySQL or MariaDB (extra ``mysql``), with the same two options.
+    ``redis://host:6379/0`` (``rediss://`` with TLS, ``redis+cluster://host1,host2``; extra ``redis``) is a server, or a cluster,
+    whose settings make it durable; with ``?durability=relaxed`` also another one. ``limits`` and ``policy`` hold
     for all managers of this store, and so does ``count_tokens``: from a text to the tokens that a model counts (left out, they
     are estimated). Raises InvalidInput for an address that nothing here can open.
     """
@@ -51,6 +62,10 @@ def store_at(url: str) -> Store:
         from satchel.stores.mysql import MysqlStore
 
         return MysqlStore(url)
+    if scheme in ("redis", "rediss", "redis+cluster", "rediss+cluster"):
+        from satchel.stores.redis import RedisStore
+
+        return RedisStore(url)
     if scheme == "sqlite":
         raise InvalidInput("needs three slashes before the file's name: sqlite:///agent.db", field="url")
     raise InvalidInput(f"cannot open {scheme!r}; it must begin with one of {', '.join(SCHEMES)}", field="url")

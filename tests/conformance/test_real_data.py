@@ -22,11 +22,12 @@ from satchel.store import Store
 from satchel.stores.memory import MemoryStore
 from satchel.stores.mysql import MysqlStore
 from satchel.stores.postgres import PostgresStore
+from satchel.stores.redis import RedisStore
 from satchel.stores.sqlite import SqliteStore
 from satchel.testing.chat_grammar import assert_accepted
 from satchel.testing.clock import SettableClock
 from satchel.testing.stage import Stage
-from tests.servers import mysql, postgres
+from tests.servers import mysql, postgres, redis
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("SATCHEL_TEST_DATA") or ROOT.parent / "shared" / "data")
@@ -47,7 +48,7 @@ def test_the_real_conversations_are_there() -> None:
     assert sum(len(lines_of(path)) for path in FILES[1:]) > 500
 
 
-SERVERS = [pytest.param(name, marks=pytest.mark.full) for name in ("postgres", "mysql")]
+SERVERS = [pytest.param(name, marks=pytest.mark.full) for name in ("postgres", "mysql", "redis")]
 
 
 @pytest.fixture(params=["memory", "sqlite", *SERVERS])
@@ -60,6 +61,8 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         store = PostgresStore(postgres.emptied_database("real", once_for=tmp_path), clock=clock)
     elif request.param == "mysql":
         store = MysqlStore(mysql.emptied_database("real", once_for=tmp_path), clock=clock)
+    elif request.param == "redis":
+        store = RedisStore(redis.emptied_database("real", once_for=tmp_path), clock=clock)
     made = Stage(store, clock)
     async with made.opened:
         yield made

@@ -13,13 +13,16 @@ import pytest
 from satchel.servers import ServerMissing
 
 
-class Server(Protocol):
+class Startable(Protocol):
     def start(self) -> None: ...
+
+
+class Server(Startable, Protocol):
     def create_database(self, name: str) -> str: ...
     def shell(self, database: str) -> subprocess.Popen[bytes]: ...
 
 
-def started(server: Server, package: str) -> None:
+def started(server: Startable, package: str) -> None:
     """Installs Debian's ``package`` if it is missing and may be installed. Else the test is skipped, and in CI it fails."""
     try:
         server.start()

@@ -15,6 +15,7 @@ STORES = {
     "sqlite": "sqlite:///a.db",
     "postgres": "postgresql://localhost/a",
     "mysql": "mysql://h/a",
+    "redis": "redis://localhost",
 }
 TABLE = Path(__file__).parents[2] / "docs" / "stores.md"
 _SAID = {True: "yes", False: "no"}

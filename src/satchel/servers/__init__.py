@@ -4,5 +4,7 @@ stopped by whoever started it. No server that is already there is touched."""
 from satchel.servers.mariadb import MariadbServer
 from satchel.servers.postgres import PostgresServer
 from satchel.servers.program import ServerMissing
+from satchel.servers.redis import RedisServer
+from satchel.servers.redis_cluster import RedisCluster
 
-__all__ = ["MariadbServer", "PostgresServer", "ServerMissing"]
+__all__ = ["MariadbServer", "PostgresServer", "RedisCluster", "RedisServer", "ServerMissing"]

@@ -118,5 +118,7 @@ async def _rows(store: Store, record: SessionRecord, frame: Frame) -> AsyncItera
 
 
 def _bare(run: RunRow) -> RunRow:
-    """Without its input, which is a message in the log."""
-    return msgspec.structs.replace(run, input=NO_JSON, input_weight=None, input_metadata=NO_JSON)
+    """Without its input, which is a message in the log. A text that is not there is the one object that the JSON leaves out,
+    whichever empty one its store gave."""
+    absent = {name: NO_JSON for name in ("metadata", "layer", "not_merged") if not getattr(run, name)}
+    return msgspec.structs.replace(run, input=NO_JSON, input_weight=None, input_metadata=NO_JSON, **absent)
