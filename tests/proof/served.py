@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -33,6 +34,8 @@ class Served:
         self._flags = (*agents, *flags)
         self._module = module
         self._process: subprocess.Popen[str] | None = None
+        # What it leaves in its folder (the key of a developer) goes with the folder.
+        self._environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         (folder / "proof.toml").write_text(settings)
@@ -47,7 +50,9 @@ class Served:
         command = [sys.executable, "-W", "ignore", "-m", self._module, "serve", "--store", self._store, "--quiet"]
         command += ["--port", str(self.port), "--config", str(self._folder / "proof.toml"), *self._flags]
         with (self._folder / "served.log").open("a") as log:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT)
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=self._folder, env=self._environment
+            )
         stdout: IO[str] | None = self._process.stdout
         assert stdout is not None
         watchdog = threading.Timer(PATIENCE, self._process.kill)
@@ -84,6 +89,7 @@ class Served:
             text=True,
             check=True,
             timeout=PATIENCE,
-            cwd=ROOT,
+            cwd=self._folder,
+            env=self._environment,
         )
         return made.stdout.strip()
