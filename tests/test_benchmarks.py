@@ -8,7 +8,7 @@ from benchmarks import bare
 from benchmarks.cycles import ChangesKept, commits_of, run_cycles, write
 from benchmarks.reads import conversation
 from satchel import Principal, SessionManager
-from satchel.commit import OpenStore
+from satchel.opened import OpenStore
 from satchel.stores.memory import MemoryStore
 from satchel.stores.sqlite import SqliteStore
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from satchel import Attempt, ExtraMissing, InvalidInput, Principal, RunManager, SessionManager
-from satchel.commit import OpenStore
+from satchel.opened import OpenStore
 from satchel.schemas import check_schema, refusal
 from satchel.stores.memory import MemoryStore
 

@@ -56,7 +56,6 @@ from satchel.errors import (
 
 if TYPE_CHECKING:
     from satchel.client import connect
-    from satchel.commit import OpenStore
     from satchel.context import Context
     from satchel.domain.event import Event
     from satchel.domain.imported import Imported
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
     from satchel.domain.tokens import TokenCounter
     from satchel.domain.tool_call import ToolCall
     from satchel.engine import Engine, RunContext, RunSuspended, TextStream, ToolUse
+    from satchel.opened import OpenStore
     from satchel.opening import open
     from satchel.questions import Asked
     from satchel.runs import RunManager
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 # worker only in a program that runs one.
 _HOMES = {
     "satchel.client": "connect",
-    "satchel.commit": "OpenStore",
+    "satchel.opened": "OpenStore",
     "satchel.context": "Context",
     "satchel.domain.event": "Event",
     "satchel.domain.imported": "Imported",

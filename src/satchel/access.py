@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iter
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from satchel.commit import Committed, OpenStore
+from satchel.commit import Committed
 from satchel.domain.clock import from_datetime
 from satchel.domain.decisions.decision import Decision
 from satchel.domain.decisions.housekeeping import Settle
@@ -34,6 +34,7 @@ from satchel.errors import (
     StoreMisused,
     Unauthenticated,
 )
+from satchel.opened import OpenStore
 from satchel.store import Store
 from satchel.stores.memory import MemoryStore
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -20,14 +20,11 @@ from satchel.domain.decisions.decision import Decision
 from satchel.domain.event import Event
 from satchel.domain.idempotency import Answer, IdempotencyRecord
 from satchel.domain.ids import SessionRef
-from satchel.domain.limits import DEFAULT_LIMITS, Limits
-from satchel.domain.policy import DEFAULT_POLICY, SessionPolicy
 from satchel.domain.record import SessionRecord
 from satchel.domain.rights import may_see
 from satchel.domain.run import RunRow, stored_run
 from satchel.domain.state import Clock, Effect, SessionState, Want, merge_wants
 from satchel.domain.stream import Piece, StreamKey
-from satchel.domain.tokens import TokenCounter, checked_counter
 from satchel.domain.tool_call import CallRow
 from satchel.domain.upkeep import is_overdue, settle
 from satchel.errors import (
@@ -501,45 +498,3 @@ def _fail(waiting: list[_Waiting], error: BaseException) -> None:
     for one in waiting:
         unknown = one.unsettled and isinstance(error, (StoreUnavailable, StoreBusy))
         one.answer(OutcomeUnknown(str(error)) if unknown else error)
-
-
-class OpenStore:
-    """A store with its committer, its limits and its policy. Use it as an async context manager, or ``open`` and ``close``."""
-
-    def __init__(
-        self,
-        store: Store,
-        *,
-        limits: Limits = DEFAULT_LIMITS,
-        policy: SessionPolicy = DEFAULT_POLICY,
-        count_tokens: TokenCounter | None = None,
-    ) -> None:
-        """``count_tokens``: how the model counts; left out, tokens are estimated. Raises InvalidInput if it is no function."""
-        self.store = store
-        self.count_tokens = checked_counter(count_tokens)
-        self.limits = limits
-        self.policy = policy
-        self.committer = Committer(store)
-
-    async def open(self) -> OpenStore:
-        """Also again, after it was closed."""
-        await self.store.open()
-        if self.committer.is_closed:
-            self.committer = Committer(self.store)
-        return self
-
-    async def close(self) -> None:
-        await self.committer.close()
-        await self.store.close()
-
-    def __enter__(self) -> NoReturn:
-        raise StoreMisused("use `async with satchel.open(url) as store`; blocking code opens with satchel.sync.open")
-
-    def __exit__(self, *exc: object) -> None:
-        """Never reached; a `with` looks for it first."""
-
-    async def __aenter__(self) -> OpenStore:
-        return await self.open()
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()

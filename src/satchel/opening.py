@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from satchel.commit import OpenStore
 from satchel.domain.limits import DEFAULT_LIMITS, Limits
 from satchel.domain.policy import DEFAULT_POLICY, Policy
 from satchel.domain.tokens import TokenCounter
 from satchel.errors import InvalidInput
+from satchel.opened import OpenStore
 from satchel.store import Store
 from satchel.stores.memory import MemoryStore
 

@@ -19,7 +19,6 @@ from satchel.access import (
     draft_parts,
     request,
 )
-from satchel.commit import OpenStore
 from satchel.domain.clock import SECOND
 from satchel.domain.decisions.children import AddChildRun
 from satchel.domain.decisions.runs import (
@@ -40,6 +39,7 @@ from satchel.domain.page import Page, decode_cursor, encode_cursor
 from satchel.domain.principal import Principal
 from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run, RunError, RunStatus, Usage
 from satchel.errors import InvalidInput, RunFenced, RunNotFound
+from satchel.opened import OpenStore
 from satchel.questions import EXPIRES_IN, Asked, ask, give_answer, is_answered
 from satchel.store import RunPage
 from satchel.texts import RunTexts

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from satchel.commit import OpenStore
 from satchel.domain.decisions.housekeeping import AbandonImport, EndErasure, Sweep
 from satchel.domain.ids import SessionRef
 from satchel.domain.principal import Principal
 from satchel.domain.record import SessionRecord
 from satchel.errors import NotFound, SatchelError, StoreMisused, StoreUnavailable
+from satchel.opened import OpenStore
 
 INLINE_SCRUB = 32 * 1024 * 1024  # bytes of a store up to which a deletion removes its traces at once
 ERASE_STEP = 500  # rows of one commit

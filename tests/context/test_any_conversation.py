@@ -8,12 +8,12 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satchel.commit import OpenStore
 from satchel.context import Context
 from satchel.domain.event import CHAT_FORMAT, CORRUPT_BODY, CORRUPT_FORMAT, Event
 from satchel.domain.message import tokens_of
 from satchel.domain.preamble import BEGINS
 from satchel.domain.record import OpenCall
+from satchel.opened import OpenStore
 from satchel.sessions import SessionManager
 from satchel.stores.memory import MemoryStore
 from satchel.testing.chat_grammar import assert_accepted

@@ -15,7 +15,6 @@ from satchel import Principal, SatchelError, SessionManager
 from satchel.client.frames import frames_of
 from satchel.client.refusals import refusal_of
 from satchel.client.snapshots import event_from, page_from
-from satchel.commit import OpenStore
 from satchel.domain.idempotency import checked_key
 from satchel.domain.ids import checked_id
 from satchel.domain.limits import DEFAULT_LIMITS
@@ -28,6 +27,7 @@ from satchel.http.parameters import Parameter, read_query
 from satchel.http.service import Service
 from satchel.http.settings import ServerSettings
 from satchel.http.table import ROUTES
+from satchel.opened import OpenStore
 from satchel.stores.memory import MemoryStore
 
 Target = Callable[[bytes], object]

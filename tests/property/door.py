@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
-from satchel.commit import OpenStore
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
 from satchel.domain.policy import Policy
@@ -15,6 +14,7 @@ from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
 from satchel.domain.tool_call import ToolCall
 from satchel.errors import RunActive, SatchelError, VersionConflict
+from satchel.opened import OpenStore
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
 from tests.property.model import SECOND, Facts, ModelPolicy

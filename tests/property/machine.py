@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from satchel.commit import OpenStore
 from satchel.domain.principal import Principal
 from satchel.errors import SatchelError
+from satchel.opened import OpenStore
 from satchel.store import Store
 from satchel.sweeper import Sweeper
 from satchel.testing.clock import SettableClock

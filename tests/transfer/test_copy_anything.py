@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from satchel.commit import OpenStore
+from satchel.opened import OpenStore
 from satchel.store import Store
 from satchel.stores.memory import MemoryStore
 from satchel.testing.clock import SettableClock

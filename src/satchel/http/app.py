@@ -12,7 +12,6 @@ from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFou
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from satchel.commit import OpenStore
 from satchel.errors import SatchelError
 from satchel.http.answers import REPLAYED, Answer
 from satchel.http.asgi import App, Receive, Scope, Send
@@ -26,6 +25,7 @@ from satchel.http.service import Service
 from satchel.http.settings import ServerSettings
 from satchel.http.table import ROUTES
 from satchel.http.traced import TracedApp
+from satchel.opened import OpenStore
 from satchel.traces import Traces
 
 _SESSION_ID = re.compile(r"sess_[a-z2-7]{24}")

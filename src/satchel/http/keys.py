@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable
 
-from satchel.commit import OpenStore
 from satchel.domain.api_key import (
     ID_BYTES,
     SECRET_BYTES,
@@ -20,6 +19,7 @@ from satchel.domain.api_key import (
     split_key,
 )
 from satchel.errors import InvalidInput, LimitExceeded, NotFound, StoreBusy, StoreCorrupt
+from satchel.opened import OpenStore
 from satchel.store import Setting
 
 SETTING = "api_keys"

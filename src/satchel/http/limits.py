@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 
 from satchel.access import access_to
-from satchel.commit import OpenStore
 from satchel.domain.decisions.housekeeping import KnownKey
 from satchel.domain.ids import derived_session_id
 from satchel.domain.principal import Principal
 from satchel.domain.run import TERMINAL, Run
 from satchel.errors import NotFound, SessionDeleted
 from satchel.http.problems import TooManyRuns, TooManySessions
+from satchel.opened import OpenStore
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
 

@@ -16,7 +16,6 @@ from typing import ClassVar
 
 import uvicorn
 
-from satchel.commit import OpenStore
 from satchel.errors import SatchelError
 from satchel.http.app import app_of
 from satchel.http.identity import Credentials
@@ -26,6 +25,7 @@ from satchel.http.protocol import protocol_with
 from satchel.http.service import Service
 from satchel.http.settings import ServerSettings, Settings
 from satchel.http.tokens import Tokens
+from satchel.opened import OpenStore
 from satchel.opening import open as open_store
 from satchel.traces import traces_to
 from satchel.worker import Served, Worker

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from satchel.commit import OpenStore, Seen
+from satchel.commit import Seen
 from satchel.domain.clock import SECOND
 from satchel.domain.principal import Principal
 from satchel.domain.run import TERMINAL
@@ -19,6 +19,7 @@ from satchel.http.metrics import Metrics
 from satchel.http.problems import TooManyStreams
 from satchel.http.rates import Rates
 from satchel.http.settings import ServerSettings
+from satchel.opened import OpenStore
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
 from satchel.traces import Traces

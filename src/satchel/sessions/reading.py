@@ -9,7 +9,6 @@ from typing import Any, Literal
 import msgspec
 
 from satchel.access import access_to, checked_choice, checked_instant, checked_items, checked_limit
-from satchel.commit import OpenStore
 from satchel.domain.ids import checked_id, checked_line
 from satchel.domain.json_text import kind_of
 from satchel.domain.message import Message, admit_metadata
@@ -22,6 +21,7 @@ from satchel.domain.session import Session, session_from
 from satchel.domain.tool_call import ToolCall
 from satchel.errors import InvalidInput, NotAllowed
 from satchel.listing import Filters, list_page
+from satchel.opened import OpenStore
 from satchel.runs import RunManager
 from satchel.store import Snapshot
 

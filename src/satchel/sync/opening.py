@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import overload
 
-from satchel import commit, opening
+from satchel import opening
 from satchel.domain.limits import DEFAULT_LIMITS, Limits
 from satchel.domain.policy import Policy, SessionPolicy
 from satchel.domain.tokens import TokenCounter
 from satchel.errors import InvalidInput
+from satchel.opened import OpenStore as AsyncOpenStore
 from satchel.sync.background import BackgroundLoop, background
 
 
@@ -18,7 +19,7 @@ class OpenStore:
     ``opened`` is the async side of it: ``OpenStore(satchel.OpenStore(MyStore()))`` brings a store of one's own.
     """
 
-    def __init__(self, opened: commit.OpenStore) -> None:
+    def __init__(self, opened: AsyncOpenStore) -> None:
         self.opened = opened
         self.loop = background()
 
@@ -59,14 +60,14 @@ def open(
 
 
 @overload
-def async_side(store: OpenStore) -> commit.OpenStore: ...
+def async_side(store: OpenStore) -> AsyncOpenStore: ...
 
 
 @overload
-def async_side(store: OpenStore | None) -> commit.OpenStore | None: ...
+def async_side(store: OpenStore | None) -> AsyncOpenStore | None: ...
 
 
-def async_side(store: OpenStore | None) -> commit.OpenStore | None:
+def async_side(store: OpenStore | None) -> AsyncOpenStore | None:
     """What the async managers work on. Raises InvalidInput for a store that is on another event loop."""
     if store is None:
         return None

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from satchel.commit import OpenStore
 from satchel.domain.clock import DAY
 from satchel.domain.decisions.imports import was_abandoned
 from satchel.domain.ids import SessionRef
 from satchel.domain.principal import Principal
 from satchel.domain.record import SessionRecord
 from satchel.errors import SessionDeleted, SessionNotFound, StoreUnavailable
+from satchel.opened import OpenStore
 from satchel.store import Change, Outcome
 from satchel.stores.memory import MemoryStore
 from satchel.testing.rows import record

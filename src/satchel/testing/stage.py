@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from satchel.commit import OpenStore
 from satchel.domain.event import Event
 from satchel.domain.ids import SessionRef
 from satchel.domain.limits import DEFAULT_LIMITS, Limits
@@ -18,6 +17,7 @@ from satchel.domain.principal import Principal
 from satchel.domain.record import SessionRecord
 from satchel.domain.run import Attempt, Run
 from satchel.errors import SatchelError
+from satchel.opened import OpenStore
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
 from satchel.store import Store

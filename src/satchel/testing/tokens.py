@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from satchel.commit import OpenStore
 from satchel.domain.policy import Policy
 from satchel.errors import InvalidInput
+from satchel.opened import OpenStore
 from satchel.sessions import SessionManager
 from satchel.testing.stage import ADAS_AGENT, ADMIN, Stage, asking, said
 from satchel.testing.suite import StoreSuite

@@ -12,13 +12,13 @@ from typing import Literal
 import msgspec
 
 from satchel.access import Access
-from satchel.commit import OpenStore
 from satchel.domain.decisions.imports import PLACED, GiveUpImport, PlaceTombstone, was_abandoned
 from satchel.domain.ids import SessionRef
 from satchel.domain.principal import Principal
 from satchel.domain.record import SessionRecord
 from satchel.domain.replay import Replay
 from satchel.errors import SatchelError, SessionDeleted, StoreBusy, StoreCorrupt
+from satchel.opened import OpenStore
 from satchel.store import Snapshot, Store
 from satchel.sweeper import erase
 from satchel.transfer.exporting import log, waiting_inputs

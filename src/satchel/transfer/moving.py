@@ -10,9 +10,9 @@ from typing import IO, Literal, TypeVar
 
 import msgspec
 
-from satchel.commit import OpenStore
 from satchel.domain.ids import SessionRef
 from satchel.errors import SatchelError, StoreMisused, StoreUnavailable
+from satchel.opened import OpenStore
 from satchel.transfer.copying import Copied, Proof, copy_session, prove
 
 T = TypeVar("T")

@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
-from satchel.commit import OpenStore
 from satchel.domain.ids import SessionRef
 from satchel.domain.principal import Principal
 from satchel.domain.run import Run
 from satchel.errors import Conflict, OutcomeUnknown
+from satchel.opened import OpenStore
 from satchel.runs import RunManager
 from satchel.store import Store
 from satchel.worker.patience import AWAY, pauses

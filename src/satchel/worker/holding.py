@@ -6,12 +6,12 @@ import asyncio
 import logging
 from typing import Any, Literal
 
-from satchel.commit import OpenStore
 from satchel.domain.decisions.decision import holds, waits
 from satchel.domain.principal import Principal
 from satchel.domain.run import Run
 from satchel.errors import IllegalTransition, NotFound, RunFailed, RunFenced, SessionNotActive, StoreError
 from satchel.failing import failure_of
+from satchel.opened import OpenStore
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
 from satchel.worker.carried import CarriedContext

@@ -7,9 +7,10 @@ import random
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
-from satchel.commit import Committed, Committer, OpenStore
+from satchel.commit import Committed, Committer
 from satchel.domain.decisions.decision import Decision
 from satchel.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
+from satchel.opened import OpenStore
 
 V = TypeVar("V")
 

@@ -8,10 +8,10 @@ import logging
 import random
 from collections.abc import Mapping
 
-from satchel.commit import OpenStore
 from satchel.domain.ids import SessionRef
 from satchel.domain.session import Session
 from satchel.errors import InvalidInput, SatchelError, SchemaMismatch, StoreError, StoreMisused
+from satchel.opened import OpenStore
 from satchel.runs import LEASE, checked_lease
 from satchel.sweeper import Sweeper, SweepReport
 from satchel.worker.agents import Served, checked_agents
