@@ -43,8 +43,8 @@ async def test_a_run_is_executed_and_its_writes_name_the_agent(stage: Stage) -> 
     log = await stage.log(run.session_id)
     assert [(event.kind, event.actor) for event in log] == [
         ("run_added", "user:ada"),
-        ("message", "operator"),  # the claim is the machine's own
-        ("run_started", "operator"),
+        ("message", "user:ada"),  # who added the run said it
+        ("run_started", "operator"),  # the claim is the machine's own
         *[
             (kind, "agent:shop")
             for kind in ("tool_call_started", "tool_call_finished", "run_step", "working_memory_changed", "message")

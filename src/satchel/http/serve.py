@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import multiprocessing
 import os
@@ -225,9 +226,15 @@ async def first_key(settings: Settings) -> Path | None:
 
 
 def key_file_of(store_url: str) -> Path:
-    """Where the development key of a store is kept: beside its file."""
-    path = store_url.removeprefix("sqlite:///")
-    return Path("satchel-memory.key" if path == store_url else f"{path}.key")
+    """Where the development key of a store is kept: beside its file; in this folder, when it has none, under a name that
+    another store has not."""
+    kind, _, place = store_url.partition(":")
+    if kind == "sqlite":
+        return Path(f"{store_url.removeprefix('sqlite:///')}.key")
+    if kind == "memory":
+        return Path("satchel-memory.key")
+    public = place.rpartition("@")[2]  # without a password
+    return Path(f"satchel-{kind.partition('+')[0]}-{hashlib.sha256(public.encode()).hexdigest()[:8]}.key")
 
 
 async def development_key(keys: KeyRing, store_url: str) -> Path | None:
