@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
+import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from satchel import Attempt, ExtraMissing, InvalidInput, Principal, RunManager, SessionManager
 from satchel.opened import OpenStore
-from satchel.schemas import check_schema, refusal
+from satchel.schemas import check_schema, refusal, refusal_of
 from satchel.stores.memory import MemoryStore
 
 
@@ -80,6 +83,35 @@ def test_no_pattern_keeps_the_process_busy() -> None:
     for backwards in ("(?=a)b", "(?<!a)b", r"(a)\1"):
         with pytest.raises(InvalidInput, match="without look-around and back references"):
             check_schema({"properties": {"name": {"pattern": backwards}}}, field="schema")
+
+
+def branching(steps: int) -> dict[str, Any]:
+    """Each step asks twice for the next: small to write, and twice the work with each step."""
+    twice = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(steps)}
+    return {"$defs": {**twice, f"d{steps}": {"type": "integer"}}, "$ref": "#/$defs/d0"}
+
+
+@pytest.mark.parametrize("small", [{"$ref": "#/$defs/a", "$defs": {"a": {"type": "integer"}}}, {"uniqueItems": True}])
+async def test_what_may_take_long_is_decided_apart_and_alike(small: dict[str, Any]) -> None:
+    schema = msgspec.json.encode(small)
+    for value in (b"5", b'"x"', b"[1,1]", b"[1,2]"):
+        apart = await refusal_of(schema, value, field="answer")
+        here = refusal(small, msgspec.json.decode(value), field="answer")
+        assert str(apart) == str(here)
+
+
+async def test_a_schema_whose_work_has_no_end_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("satchel.schemas.SECONDS", 1.0)
+    longest = 0.0
+    deciding = asyncio.create_task(refusal_of(msgspec.json.encode(branching(40)), b'"x"', field="answer"))
+    while not deciding.done():
+        began = time.perf_counter()
+        await asyncio.sleep(0.01)
+        longest = max(longest, time.perf_counter() - began)
+    refused = await deciding
+    assert isinstance(refused, InvalidInput)
+    assert "seconds" in str(refused)
+    assert longest < 1.0  # the loop went on
 
 
 def test_a_refusal_says_what_is_wanted_and_not_what_was_given() -> None:

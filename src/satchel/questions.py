@@ -21,7 +21,7 @@ from satchel.domain.rights import may_see
 from satchel.domain.run import Attempt, Run
 from satchel.domain.spelling import Spellings, spellings
 from satchel.errors import InvalidInput, LimitExceeded, SatchelError, StoreBusy, StoreCorrupt, StoreUnavailable
-from satchel.schemas import check_schema, refusal
+from satchel.schemas import check_schema, refusal_of
 from satchel.store import Snapshot
 
 EXPIRES_IN = 7 * 86_400.0  # seconds
@@ -97,7 +97,7 @@ async def give_answer(access: Access, common: dict[str, Any], run_id: str, value
         pending = await _pending(access, common, run_id)
         refused: SatchelError | None = None
         if pending is not None and bytes(pending.schema):
-            refused = refusal(decode(bytes(pending.schema)), decode(body), field="answer")
+            refused = await refusal_of(bytes(pending.schema), body, field="answer")
         decision = AnswerRun(
             **common,
             fingerprint=request("answer_run", run_id, name, body),

@@ -1,14 +1,21 @@
 """JSON Schemas that somebody brings along: what a question's answer must fit.
 
 Nothing that a schema names is ever fetched, and no regular expression in it takes longer than the text that it is held against.
+A schema can be small and its work without end all the same (references that branch double it with each step), so whatever may
+be large is held against its answer in a process of its own, which has some seconds.
 """
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from satchel.domain.json_text import kind_of
+import msgspec
+
+from satchel.domain.json_text import decode, kind_of
 from satchel.errors import ExtraMissing, InvalidInput, SatchelError
 
 if TYPE_CHECKING:
@@ -18,6 +25,10 @@ EXTRA = "questions"
 LONGEST_REASON = 500  # characters
 _MASK = "it"  # stands in errors where the rejected value would
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_MULTIPLYING = (b"$ref", b"$dynamicRef", b"$recursiveRef", b"uniqueItems", b"\\u")  # or a name that is spelt to hide
+INLINE_WORK = 1_000_000  # bytes of a schema times bytes of a value that are held against each other at once
+SECONDS = 5.0  # for the others
+_encode_pair = msgspec.json.Encoder().encode
 
 
 def check_schema(schema: dict[str, Any], *, field: str) -> None:
@@ -31,6 +42,48 @@ def check_schema(schema: dict[str, Any], *, field: str) -> None:
             reason = f"refers to {reference!r}: only references within the schema are followed, nothing is fetched"
             raise InvalidInput(_short(reason), field=field, pointer=_pointer(pointer))
     _validator(schema, field)
+
+
+async def refusal_of(schema: bytes, value: bytes, *, field: str) -> SatchelError | None:
+    """Why ``value`` does not fit ``schema``, or None; both are JSON."""
+    if not _may_take_long(schema, value):
+        return refusal(decode(schema), decode(value), field=field)
+    return await asyncio.to_thread(_refusal_apart, schema, value, field)
+
+
+def _may_take_long(schema: bytes, value: bytes) -> bool:
+    """References multiply work; so do a list of what may be and a list of what is; and whether all of a list differ."""
+    if any(name in schema for name in _MULTIPLYING):
+        return True
+    return len(schema) * len(value) > INLINE_WORK
+
+
+def _refusal_apart(schema: bytes, value: bytes, field: str) -> SatchelError | None:
+    try:
+        done = subprocess.run(  # this very program
+            [sys.executable, "-P", "-m", "satchel.schemas"],
+            input=_encode_pair((msgspec.Raw(schema), msgspec.Raw(value))),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=SECONDS,
+            check=True,
+        )
+    except subprocess.TimeoutExpired:
+        return InvalidInput(f"takes more than {SECONDS} seconds to be held against the question's schema", field=field)
+    except (OSError, subprocess.SubprocessError):
+        return InvalidInput("cannot be held against the question's schema", field=field)
+    said: list[str] | None = decode(done.stdout)
+    return None if said is None else InvalidInput(said[0], field=field, pointer=said[1])
+
+
+def _main() -> None:
+    """In a process of its own: a pair of schema and value comes in, null or the reason and its place goes out."""
+    schema, value = decode(sys.stdin.buffer.read())
+    found = refusal(schema, value, field="answer")
+    said = None
+    if found is not None:
+        said = [found.reason, found.pointer] if isinstance(found, InvalidInput) else [str(found), ""]
+    sys.stdout.buffer.write(msgspec.json.encode(said))
 
 
 def refusal(schema: dict[str, Any], value: Any, *, field: str) -> SatchelError | None:
@@ -89,3 +142,7 @@ def _short(reason: str) -> str:
 def _pointer(path: Iterable[object]) -> str:
     parts = (str(part).replace("~", "~0").replace("/", "~1") for part in path)
     return "".join(f"/{part}" for part in parts)
+
+
+if __name__ == "__main__":
+    _main()

@@ -436,6 +436,8 @@ async def test_who_hangs_up_in_the_middle_of_an_answer_finds_it_later(
 def test_a_password_of_the_environment_is_in_no_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
     url = "postgresql://ada:s3cret@db/satchel"
     monkeypatch.setenv("SATCHEL_STORE", url)
+    for name in ("SATCHEL_TENANT", "SATCHEL_USER", "SATCHEL_AGENT", "SATCHEL_MODEL", "SATCHEL_INSTRUCTIONS"):
+        monkeypatch.delenv(name, raising=False)
     given = {"tenant": "local", "user": "local", "agent": None, "model": "m", "instructions": "be brief"}
     back = way_back(store=url, **given)("sess_x")  # type: ignore[arg-type]  # text and None side by side
     assert back == "satchel chat --session sess_x --model m --instructions 'be brief'"

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from satchel import OpenStore, Principal, Session, SessionDeleted, SessionManager
@@ -83,7 +83,11 @@ async def _listed(sessions: SessionManager, store: OpenStore, tenant: str, chose
     before = chosen.before
     if chosen.older_than is not None:
         now = to_datetime((await store.store.sessions(tenant, limit=1)).clock.now)  # the store's time, not ours
-        before = now - chosen.older_than if before is None else min(before, now - chosen.older_than)
+        try:
+            reached = now - chosen.older_than
+        except OverflowError:  # before there were dates
+            reached = datetime.min.replace(tzinfo=UTC)
+        before = reached if before is None else min(before, reached)
     found: list[Session] = []
     cursor: str | None = None
     while True:

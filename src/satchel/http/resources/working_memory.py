@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from satchel.domain.json_text import check_kept_numbers
 from satchel.domain.memory import WorkingMemory
 from satchel.errors import InvalidInput
 from satchel.http import shapes
@@ -46,6 +47,7 @@ async def _fields(call: Call, field: str) -> tuple[dict[str, Any], dict[str, Any
     """The members of the body; ``expected_version`` may stand among them, and so may a ``version`` as it was read."""
     body = await call.body()
     decode_as(decoder_of(dict[str, msgspec.Raw]), body)
+    check_kept_numbers(body, field=field)  # as they are written: decoded, they would be rounded already
     fields: dict[str, Any] = dict(admit_envelope(body))
     expected = fields.pop(EXPECTED, None)
     if field == "working_memory":
