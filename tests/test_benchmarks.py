@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks import bare
 from benchmarks.cycles import ChangesKept, commits_of, run_cycles, write
+from benchmarks.footprint import measure, sqlite_place
 from benchmarks.reads import conversation
 from satchel import Principal, SessionManager
 from satchel.opened import OpenStore
@@ -39,3 +40,14 @@ async def test_the_bare_loop_of_runs_writes_the_same_rows(tmp_path: Path) -> Non
         assert rows == bares.execute(select).fetchall(), table
     mine.close()
     bares.close()
+
+
+async def test_the_footprint_of_a_message_is_two_rows_and_more_bytes_than_the_message() -> None:
+    with sqlite_place() as place:
+        lines = await measure("sqlite", place, sessions=4, each=20)
+    cells = {line.split(" | ")[1]: line.strip("| ").split(" | ") for line in lines}
+    message = cells["a message, 4 writers"]
+    assert message[2] == "2.00"
+    assert 500 < int(message[3].replace(",", "")) < 2_000
+    assert message[6] == "4"
+    assert cells["a message, one writer"][-1] == "1"

@@ -96,6 +96,7 @@ def test_before_and_older_than_go_by_the_last_change(cli: Cli) -> None:
     assert set(statuses(cli)) == {fresh}
     assert cli("sessions", "delete", "--older-than", "soon").code == 2
     assert cli("sessions", "delete", "--older-than", "never").code == 2
+    assert cli("sessions", "delete", "--older-than", "999999999d", "--dry-run").code == 0  # older than all there is
 
 
 @pytest.mark.parametrize("flags", [(), ("--yes",), ("--yes", "--reason", "x")])

@@ -264,6 +264,18 @@ async def test_numbers_of_a_tool_call_are_stored_as_they_came(door: Door) -> Non
     assert '"result":[0.10,1e2]' in log
 
 
+@pytest.mark.parametrize("number", ["0.1234567890123456789012", "1e-400", "12345678901234567.89"])
+async def test_a_number_that_a_memory_cannot_keep_is_refused_and_not_rounded(door: Door, number: str) -> None:
+    session = await door.session()
+    url = f"{session}/working-memory"
+    patch = f'{{"set":{{"notes":{{"a":{number}}}}},"expected_version":0}}'
+    memory = f'{{"notes":{{"a":{number}}},"expected_version":0}}'
+    for method, body in (("PATCH", patch), ("PUT", memory)):
+        answer = await door(method, url, content=body.encode())
+        assert (answer.status_code, problem_of(answer)["code"]) == (422, "invalid_input"), answer.text
+    assert (await door("GET", url)).json()["version"] == 0
+
+
 async def test_runs_are_added_read_and_cancelled(door: Door) -> None:
     session = await door.session()
     added = await door("POST", f"{session}/runs", json={"goal": "find out", "input": "why?"})

@@ -13,7 +13,7 @@ import satchel
 from satchel.stores.postgres.queries import SQL
 from tests.servers.postgres import new_database, server
 
-_FILL = """
+FILL = """
 INSERT INTO sessions
 SELECT
     'acme', 'sess_' || n, 'user_' || n % 500, 'ACTIVE', false, n, n + 1000000, NULL, 1, CASE WHEN n % 50 = 0 THEN 'coding' END,
@@ -132,7 +132,7 @@ def shell() -> Iterator[subprocess.Popen[bytes]]:
 
     asyncio.run(make())
     opened = server().shell(url.rpartition("/")[2])
-    said = ask(opened, _FILL)
+    said = ask(opened, FILL)
     assert "ERROR" not in said
     yield opened
     opened.communicate()

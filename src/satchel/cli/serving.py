@@ -12,7 +12,7 @@ from typing import Any
 
 from satchel.cli import flags, output
 from satchel.cli.failures import FlagRefused, StoreNotShared
-from satchel.cli.store import new_file, run_async, say_made
+from satchel.cli.store import new_file, run_async, say_made, without_password
 from satchel.cli.working import leave_stuck_threads, load_agents
 from satchel.http.settings import Settings, load_settings, shown
 from satchel.worker import Served
@@ -100,7 +100,7 @@ def _announcer(settings: Settings, agents: Mapping[str, Served]) -> Callable[[st
     def announce(address: str, key_file: Path | None) -> None:
         say_made(made)
         served = f"agents: {', '.join(agents)}" if agents else "no agents"
-        output.say(f"satchel serves {settings.server.store} at {address} ({served})")
+        output.say(f"satchel serves {without_password(settings.server.store)} at {address} ({served})")
         output.write_bytes(ready_line(address, key_file).encode() + b"\n")
         output.flush()
         if key_file is None:
@@ -113,7 +113,9 @@ def _about_key(settings: Settings) -> str:
     """What $KEY is, where no file holds one."""
     if settings.jwt is not None:
         return f"$KEY: a token of {settings.jwt.issuer}"
-    create = f"satchel keys create --store {shlex.quote(settings.server.store)} --tenant acme --role user --user ada"
+    url = settings.server.store
+    store = "" if without_password(url) != url else f" --store {shlex.quote(url)}"  # its password is for no log
+    create = f"satchel keys create{store} --tenant acme --role user --user ada"
     return f"$KEY: one of the keys of this store (satchel keys list), or a new one: KEY=$({create})"
 
 
@@ -167,6 +169,7 @@ def print_config(
     """Print the settings of `satchel serve`, as this folder's satchel.toml and the SATCHEL_* variables make them."""
     settings = load_settings(path=config)
     document = shown(settings)
+    document["server"]["store"] = without_password(document["server"]["store"])
     if json:
         output.write_json(document)
         return

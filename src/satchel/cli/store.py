@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -63,6 +64,15 @@ def where_flags(where: Where) -> str:
 def has_password(url: str) -> bool:
     account, at, _ = url.partition("://")[2].rpartition("@")
     return bool(at) and ":" in account
+
+
+def without_password(url: str) -> str:
+    """The address as terminals and logs may show it."""
+    if has_password(url):
+        scheme, _, rest = url.partition("://")
+        account, _, place = rest.rpartition("@")
+        url = f"{scheme}://{account.partition(':')[0]}:***@{place}"
+    return re.sub(r"(?<=[?&]password=)[^&]*", "***", url)
 
 
 def check_there(url: str) -> None:

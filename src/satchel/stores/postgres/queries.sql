@@ -841,7 +841,8 @@ JOIN sessions AS session ON session.tenant_id = want.tenant_id AND session.sessi
 ORDER BY session.tenant_id, session.session_id
 FOR NO KEY UPDATE OF session;
 
--- Erasing a tombstone's rows, $3 at a time. The session's row is locked, so a row's place (ctid) holds.
+-- Erasing a tombstone's rows, $3 at a time. The session's row is locked, so a row's place (ctid) holds. It is one only in
+-- its own partition, where the table has some: so each statement names the session too.
 
 -- name: tombstone
 SELECT status = 'DELETED'
@@ -851,31 +852,31 @@ FOR NO KEY UPDATE;
 
 -- name: erase_events
 DELETE FROM events
-WHERE ctid = ANY(ARRAY(
+WHERE tenant_id = $1 AND session_id = $2 AND ctid = ANY(ARRAY(
     SELECT ctid FROM events WHERE tenant_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3
 ));
 
 -- name: erase_tool_calls
 DELETE FROM tool_calls
-WHERE ctid = ANY(ARRAY(
+WHERE tenant_id = $1 AND session_id = $2 AND ctid = ANY(ARRAY(
     SELECT ctid FROM tool_calls WHERE tenant_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3
 ));
 
 -- name: erase_runs
 DELETE FROM runs
-WHERE ctid = ANY(ARRAY(
+WHERE tenant_id = $1 AND session_id = $2 AND ctid = ANY(ARRAY(
     SELECT ctid FROM runs WHERE tenant_id = $1 AND session_id = $2 ORDER BY run_id LIMIT $3
 ));
 
 -- name: erase_partials
 DELETE FROM partials
-WHERE ctid = ANY(ARRAY(
+WHERE tenant_id = $1 AND session_id = $2 AND ctid = ANY(ARRAY(
     SELECT ctid FROM partials WHERE tenant_id = $1 AND session_id = $2 ORDER BY run_id, attempt, message, "offset" LIMIT $3
 ));
 
 -- name: erase_idempotency_records
 DELETE FROM idempotency_records
-WHERE ctid = ANY(ARRAY(
+WHERE tenant_id = $1 AND session_id = $2 AND ctid = ANY(ARRAY(
     SELECT ctid FROM idempotency_records WHERE tenant_id = $1 AND session_id = $2 ORDER BY key_hash LIMIT $3
 ));
 
