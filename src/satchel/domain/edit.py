@@ -410,6 +410,8 @@ class Edit:
         if self.actor != OPERATOR:
             self.is_active()
         fields["changed"] = msgspec.structs.replace(record.changed, **self.parts)
+        if record.arriving:
+            self._goes_on_here()
         return Effect(
             record=with_entries(msgspec.structs.replace(record, **fields)),
             answer=answer,
@@ -420,6 +422,13 @@ class Edit:
             working_memory=self.working_memory,
             metadata=self.metadata,
         )
+
+    def _goes_on_here(self) -> None:
+        """Somebody writes where a copy broke off: from now on it is a session like any other."""
+        self.fields["arriving"] = False
+        turn: Turn | None = self.get("turn")
+        if turn is not None:  # another object: stores look anew at what may be claimed
+            self.fields["turn"] = msgspec.structs.replace(turn)
 
     def _note_the_window(self) -> None:
         after = self.fields.get("context_tokens")

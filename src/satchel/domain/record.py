@@ -118,6 +118,9 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     closed_at: int | None = None
     policy: SessionPolicy = DEFAULT_POLICY
     hidden: bool = False
+    arriving: bool = (
+        False  # a copy that goes on with it has not written its last chunk: nothing happens in it by itself
+    )
     origin: Origin | None = None
     # Totals.
     messages: int = 0
@@ -153,12 +156,14 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def ready_agent(self) -> str | None:
         """The agent whose workers may claim this session's run now; None when there is nothing to claim."""
         turn = self.turn
-        return turn.agent if turn is not None and turn.status == "READY" and turn.lease is None else None
+        if turn is None or turn.status != "READY" or turn.lease is not None or self.arriving:
+            return None
+        return turn.agent
 
     @property
     def expires_at(self) -> int | None:
         """The instant at which an ACTIVE session expires, if nothing happens before."""
-        if self.status != "ACTIVE" or self.hidden:
+        if self.status != "ACTIVE" or self.hidden or self.arriving:
             return None
         policy = self.policy
         if policy.idle is None:
@@ -179,7 +184,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @property
     def question_expires_at(self) -> int | None:
-        return None if self.turn is None else self.turn.expires_at
+        return None if self.turn is None or self.arriving else self.turn.expires_at
 
     @property
     def is_busy(self) -> bool:
@@ -190,6 +195,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def erases_at(self) -> int | None:
         """The instant at which the policy deletes a session that is not ACTIVE any more."""
         if self.status not in ("CLOSED", "EXPIRED") or self.policy.retention is None or self.closed_at is None:
+            return None
+        if self.arriving:  # the copy may have broken off before what restored it
             return None
         return self.closed_at + self.policy.retention
 

@@ -19,10 +19,10 @@ from satchel.opened import OpenStore
 from satchel.store import Change, Outcome
 from satchel.stores.memory import MemoryStore
 from satchel.testing.rows import record
-from satchel.testing.stage import ADAS_AGENT, TENANT, Stage, everything, lasting, said
+from satchel.testing.stage import ADAS_AGENT, ADMIN, BOB, TENANT, Stage, everything, lasting, said
 from satchel.testing.suite import StoreSuite
 from satchel.testing.transfer import FailingStore, busy_session, innermost
-from satchel.testing.wrappers import UnknownStore
+from satchel.testing.wrappers import StoreWrapper, UnknownStore
 from satchel.transfer.copying import Copied, Result
 from satchel.transfer.moving import Failed, Move, copy_setting
 
@@ -181,6 +181,25 @@ class CopySuite(StoreSuite):
         shown = await stage.sessions().get_session(sid)
         assert (shown.title, shown.metadata["m"]) == ("third title", "新")
 
+    async def test_a_session_that_changed_hands_is_continued_and_is_its_new_owners(
+        self, stage: Stage, other: Stage
+    ) -> None:
+        sid = await other.session(external_id="chat-1")
+        await other.sessions().append_message(sid, said("Ada's"))
+        await move(other.opened, stage.opened)
+        await other.sessions(ADMIN).transfer_session(sid, "bob")
+        await other.sessions(BOB).append_message(sid, said("Bob's"))
+        assert await move(other.opened, stage.opened) == {sid: "continued"}
+        assert (await stage.sessions(BOB).get_session(sid)).message_count == 2
+        assert [one.session_id for one in (await stage.sessions(BOB).list_sessions()).items] == [sid]
+        with pytest.raises(SessionNotFound):
+            await stage.sessions().get_session(sid)
+        assert (await stage.sessions().list_sessions()).items == ()
+        assert (await stage.sessions().create_session(external_id="chat-1")).session_id != sid
+        # And where it changed hands at the destination, all that was copied is there.
+        await stage.sessions(ADMIN).transfer_session(sid, "carol")
+        assert (await move(other.opened, stage.opened))[sid] == "exists"
+
     async def test_what_went_on_at_the_destination_holds_what_was_copied(self, stage: Stage, other: Stage) -> None:
         sid = await busy_session(other)
         await move(other.opened, stage.opened)
@@ -259,6 +278,155 @@ class CopySuite(StoreSuite):
         assert await move(other.opened, stage.opened) == {sid: "tombstone"}
         assert await stage.log(sid) == ()
         assert (await stage.record(sid)).status == "DELETED"
+
+    async def continued_and_broken_off(self, stage: Stage, other: Stage, *, chunks: int = 1) -> None:
+        failing = FailingStore(innermost(stage.store))
+        failing.good = chunks
+        with pytest.raises(StoreUnavailable):
+            await move(other.opened, OpenStore(failing))
+
+    async def test_what_was_seen_before_stays_seen_where_its_next_copy_breaks_off(
+        self, stage: Stage, other: Stage
+    ) -> None:
+        """It is what it was at the source after the same event; neither the sweeper nor its own policy takes it."""
+        sid = await busy_session(other)
+        await move(other.opened, stage.opened)
+        agent = other.sessions(ADAS_AGENT)
+        await agent.update_session(sid, title="then", metadata={"l": None, "then": "新"})
+        await agent.update_working_memory(sid, {"append": {"completed": "then"}})
+        before = (await stage.record(sid)).last_seq
+        more = before + 200 - (await other.record(sid)).last_seq
+        await agent.append_messages(sid, [said(str(number)) for number in range(more // 2)])
+        await other.sessions().close_session(sid, reason="then")
+        await other.sessions().restore_session(sid)
+        await agent.append_messages(sid, [said(str(number)) for number in range(more - more // 2 - 2)])
+        then = await everything(other, sid)
+        await agent.update_session(sid, title="now", metadata={"then": None})
+        await agent.update_working_memory(sid, {"append": {"completed": "now"}})
+        for _ in range(3):
+            await agent.append_messages(sid, [said("x")] * 90)
+        await self.continued_and_broken_off(stage, other)
+        for _ in range(2):
+            stage.clock.step_wall(DAY / 1_000_000 + 1)
+            await stage.sweep()
+        there, *rest = await everything(stage, sid)
+        anew = ("revision", "active_at", "clock_from", "sweep_at", "arriving")
+        assert (_less(there, anew), rest) == (_less(then[0], anew), list(then[1:]))
+        assert (await stage.sessions().get_session(sid)).title == "then"
+        assert await move(other.opened, stage.opened) == {sid: "continued"}
+        there, *rest = await everything(stage, sid)
+        now, *wanted = await everything(other, sid)
+        assert (_less(there, anew), rest, there.arriving) == (_less(now, anew), wanted, False)
+
+    async def test_what_its_log_does_not_say_is_there_as_it_was(self, stage: Stage, other: Stage) -> None:
+        """A title and metadata that it was created with, and an owner, all changed behind the break."""
+        sid = await other.session(title="made", metadata={"k": 1})
+        await move(other.opened, stage.opened)
+        await other.sessions(ADAS_AGENT).append_messages(sid, [said("x")] * 100)
+        await other.sessions(ADAS_AGENT).append_messages(sid, [said("x")] * 100)
+        await other.sessions().update_session(sid, title="now", metadata={"k": None})
+        await other.sessions(ADMIN).transfer_session(sid, "bob")
+        await self.continued_and_broken_off(stage, other)
+        shown = await stage.sessions().get_session(sid)
+        assert (shown.title, shown.metadata, shown.message_count) == ("made", {"k": 1}, 200)
+        assert await move(other.opened, stage.opened) == {sid: "continued"}
+        shown = await stage.sessions(BOB).get_session(sid)
+        assert (shown.title, shown.metadata) == ("now", {})
+        with pytest.raises(SessionNotFound):
+            await stage.sessions().get_session(sid)
+
+    @pytest.mark.parametrize("what", ["idle", "closed"])
+    async def test_time_does_nothing_to_it_before_its_copy_is_whole(
+        self, stage: Stage, other: Stage, what: str
+    ) -> None:
+        """Idle for long, or closed for longer than it would be kept."""
+        sid = await other.session(policy=lasting(idle=60) if what == "idle" else lasting(idle=None, retention=60))
+        await move(other.opened, stage.opened)
+        agent = other.sessions(ADAS_AGENT)
+        for count in (100, 99):
+            await agent.append_messages(sid, [said("x")] * count)
+        if what == "closed":
+            await other.sessions().close_session(sid)  # the last event of the first chunk
+            await other.sessions().restore_session(sid)
+        else:
+            await agent.append_messages(sid, [said("y")] * 2)
+            await agent.append_message(sid, said("z"))
+        await self.continued_and_broken_off(stage, other)
+        for _ in range(2):
+            assert (await stage.sessions().get_session(sid)).status == ("ACTIVE" if what == "idle" else "CLOSED")
+            stage.clock.step_wall(61)
+            await stage.sweep()
+        assert await move(other.opened, stage.opened) == {sid: "continued"}
+        assert (await stage.sessions().get_session(sid)).status == ("EXPIRED" if what == "idle" else "ACTIVE")
+
+    @pytest.mark.parametrize("how", ["waits", "works"])
+    async def test_a_run_that_was_open_at_a_break_is_nobodys(self, stage: Stage, other: Stage, how: str) -> None:
+        sid = await other.session()
+        await other.sessions(ADAS_AGENT).append_message(sid, said("before"))
+        await move(other.opened, stage.opened)
+        attempt = None
+        if how == "works":
+            _, attempt = await other.started_run(sid, agent="coding", input="one")
+        else:
+            await other.runs().add_run(sid, agent="coding", input="one")
+        await other.runs().add_run(sid, agent="coding", input="two", on_busy="queue")
+        for _ in range(5):
+            await other.sessions(ADAS_AGENT).append_messages(sid, [said("x", "assistant")] * 90, attempt=attempt)
+        await self.continued_and_broken_off(stage, other)
+        stage.clock.step_wall(DAY / 1_000_000 + 1)  # leases at the source live
+        await stage.sweep()
+        shown = await stage.sessions().get_session(sid)
+        status = "RUNNING" if how == "works" else "READY"
+        assert [run.status for run in shown.runs] == [status, "READY"]
+        assert await stage.store.due("ready", agent="coding", limit=9) == []
+        assert await move(other.opened, stage.opened) == {sid: "continued"}
+        shown = await stage.sessions().get_session(sid)
+        assert [(run.status, run.stop_reason) for run in shown.runs] == [("FAILED", "moved")] * 2
+        assert (await stage.log(sid))[:450] == (await other.log(sid))[:450]
+        assert await move(other.opened, stage.opened) == {sid: "exists"}
+
+    @pytest.mark.parametrize("idle", [60, None])
+    async def test_who_writes_where_a_copy_broke_off_has_the_session_from_then_on(
+        self, stage: Stage, other: Stage, idle: int | None
+    ) -> None:
+        sid = await other.session(policy=lasting(idle=idle))
+        await move(other.opened, stage.opened)
+        await other.runs().add_run(sid, agent="coding", input="one")
+        for _ in range(4):
+            await other.sessions(ADAS_AGENT).append_messages(sid, [said("x")] * 90)
+        await self.continued_and_broken_off(stage, other)
+        await stage.sessions().append_message(sid, said("here"))
+        assert [ref.session_id for ref in await stage.store.due("ready", agent="coding", limit=9)] == [sid]
+        log = await stage.log(sid)
+        moving = Move(other.opened, stage.opened)
+        (copied,) = [one async for one in moving.copy()]
+        moving.close()
+        assert isinstance(copied, Copied)
+        assert copied.result == "differs"
+        assert await stage.log(sid) == log
+        stage.clock.pass_time(61)
+        await stage.sweep()
+        assert (await stage.record(sid)).status == ("ACTIVE" if idle is None else "EXPIRED")
+
+    async def test_readers_see_it_grow_while_it_is_continued(self, stage: Stage, other: Stage) -> None:
+        sid = await other.session()
+        await other.sessions().append_message(sid, said("before"))
+        await move(other.opened, stage.opened)
+        for _ in range(5):
+            await other.sessions(ADAS_AGENT).append_messages(sid, [said("x")] * 90)
+        seen: list[int] = []
+
+        class Watched(StoreWrapper):
+            async def commit(self, changes: Any) -> list[Outcome]:
+                outcomes: list[Outcome] = await self.inner.commit(changes)
+                seen.append((await stage.sessions().get_session(sid)).message_count)
+                return outcomes
+
+        assert await move(other.opened, OpenStore(Watched(innermost(stage.store)))) == {sid: "continued"}
+        assert seen[-1] == 451
+        assert seen == sorted(set(seen))
+        assert {(count - 1) % 90 for count in seen} == {0}, "messages that came together were seen apart"
+        assert len(seen) > 1, "it came in one chunk: the test tests nothing"
 
     async def test_two_copies_at_once_make_one(self, stage: Stage, other: Stage) -> None:
         ids = [await busy_session(other), await self.long_session(other)]

@@ -1,7 +1,8 @@
 """One session from one store to another, whole and under its own id. The operator's: a copy asks nobody's limits again.
 
-It is replayed from its log into a hidden session, as an import is, so that a copy which broke off is gone on with. What stands
-at the destination is never written over: it is the same, or the beginning of the same, or something else, which is left.
+It is replayed from its log, as an import is, so that a copy which broke off is gone on with: into a hidden session, or behind
+what a former copy left, which is seen all along. What stands at the destination is never written over: it is the same, or the
+beginning of the same, or something else, which is left.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from satchel.access import Access
+from satchel.domain.bodies import SessionTransferred, read_body
 from satchel.domain.decisions.imports import PLACED, GiveUpImport, PlaceTombstone, was_abandoned
 from satchel.domain.ids import SessionRef
 from satchel.domain.principal import Principal
@@ -84,7 +86,13 @@ async def prove(target: Store, copied: Copied) -> Proof:
     """Reads the session again where it was copied to. Raises StoreCorrupt, StoreUnavailable."""
     snapshot = await target.snapshot(copied.ref)
     record, wanted = snapshot.record, copied.portrait
-    if record is None or record.hidden or wanted is None or (record.status == "DELETED") != (copied.frame is None):
+    if (
+        record is None
+        or record.hidden
+        or record.arriving
+        or wanted is None
+        or (record.status == "DELETED") != (copied.frame is None)
+    ):
         return Proof(holds=False)
     if copied.frame is None:
         found = tombstone_portrait(record)
@@ -121,7 +129,7 @@ class _Copy:
 
     async def run(self) -> Copied:
         for _ in range(TRIES):
-            found = await self._target.store.snapshot(self._ref, working_memory=False, metadata=False)
+            found = await self._target.store.snapshot(self._ref, working_memory=False)
             there = found.record
             if there is None:
                 return await self._write(found, None, over=None, result="copied")
@@ -143,17 +151,33 @@ class _Copy:
         """Something is there already."""
         if there.status == "DELETED":
             return self._differs("it was deleted at the destination, and its id is not used again")
-        differing = [name for name in HEADER if name != "title" and getattr(there, name) != getattr(self._record, name)]
+        ours, shared = self._record, min(there.last_seq, self._record.last_seq)
+        differing = [name for name in HEADER if name != "title" and getattr(there, name) != getattr(ours, name)]
+        if differing == ["user_id"] and await self._was_transferred(there, after=shared):
+            differing = []
         if differing:
             return self._differs(f"another {' and '.join(differing)}")
-        shared = min(there.last_seq, self._record.last_seq)
         if not await self._has_beginning(there, up_to=shared):
             return self._differs("its log says something else")
-        if there.last_seq >= self._record.last_seq:
+        if there.last_seq > ours.last_seq or (there.last_seq == ours.last_seq and not there.arriving):
             return Copied(ref=self._ref, result="exists")
-        if there.has_open_work:
+        if there.has_open_work if not there.arriving else there.streams or there.leases():
             return self._differs("it went on at both sides")
         return await self._write(found, there, over=there.revision, result="continued")
+
+    async def _was_transferred(self, there: SessionRecord, *, after: int) -> bool:
+        """Whether the side that went on says how its owner came from the other's."""
+        longer, owner = (self._source, there.user_id), self._record.user_id
+        if there.last_seq > self._record.last_seq:
+            longer, owner = (self._target, self._record.user_id), there.user_id
+        access, now = longer
+        async for event in log(access, self._ref, max(there.last_seq, self._record.last_seq)):
+            if event.seq > after and event.kind == "session_transferred":
+                body = read_body(event.body, SessionTransferred)
+                if body.former != now:
+                    return False
+                now = body.to
+        return now == owner
 
     def _differs(self, reason: str) -> Copied:
         return Copied(ref=self._ref, result="differs", reason=reason)
@@ -182,7 +206,15 @@ class _Copy:
     ) -> Copied:
         record, metadata = self._record, self._snapshot.metadata
         replay = Replay(self._blank(found), metadata=metadata)
-        writer = Writer(self._target, replay, metadata=metadata, written=written, clock=found.clock, over=over)
+        writer = Writer(
+            self._target,
+            replay,
+            metadata=metadata,
+            written=written,
+            clock=found.clock,
+            over=over,
+            former=found.metadata,
+        )
         try:
             async for event in log(self._source, self._ref, record.last_seq):
                 await writer.add(event)
@@ -200,7 +232,7 @@ class _Copy:
         except ValueError as wrong:
             raise StoreCorrupt(f"the log of session {self._ref.session_id}") from wrong
         if writer.replayed:
-            raise StoreBusy("another copy writes this session at the same time; repeat this one later")
+            raise StoreBusy("somebody else writes this session at the destination; repeat the copy later")
         return Copied(ref=self._ref, result=result)
 
     def _blank(self, found: Snapshot) -> SessionRecord:

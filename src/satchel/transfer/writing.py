@@ -1,4 +1,5 @@
-"""Events, replayed into a hidden session chunk by chunk: it is seen by nobody before its last."""
+"""Events, replayed into a session chunk by chunk. A new one is seen by nobody before its last; one that was seen before stays
+so, and is at each chunk what it was at the source after the same event."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 import msgspec
 
 from satchel.access import Access
+from satchel.domain.bodies import SessionTransferred, TitleChanged, read_body
 from satchel.domain.clock import DAY
 from satchel.domain.decisions.imports import OVERTAKEN, WriteChunk
 from satchel.domain.edit import OPERATOR, Edit, with_entries
@@ -31,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Writer:
-    """``written`` is what a former call left. ``first``: the key and fingerprint that the first chunk is written under, if
+    """``written`` is what a former call left; if it is not hidden it is never hidden, and ``former`` is its metadata. ``first``: the key and fingerprint that the first chunk is written under, if
     the caller has one. ``over``: the revision of a record whose place it takes. ``replayed``: another call had written this
     before."""
 
@@ -45,6 +47,7 @@ class Writer:
         clock: Clock,
         first: Mapping[str, Any] | None = None,
         over: int | None = None,
+        former: bytes = b"",
     ) -> None:
         self._access = access
         self._over = over
@@ -52,12 +55,16 @@ class Writer:
         self._metadata = metadata
         self._clock = clock
         self._done = 0 if written is None else written.last_seq
+        self._seen = None if written is None or written.hidden else written
+        self._former: bytes | None = former
         self._replay = replay
         self._chunk: list[Event] = []
         self._bytes = 0
         self.replayed = False
 
     async def add(self, event: Event, draft: Draft | None = None) -> None:
+        if event.seq > self._done and self._seen is not None:
+            await self._before(event, self._seen)
         self._replay.take(event, draft)
         if event.seq <= self._done:
             if event.seq == self._done:
@@ -65,8 +72,25 @@ class Writer:
             return
         self._chunk.append(event)
         self._bytes += len(event.body) + len(event.metadata or b"")
-        if len(self._chunk) >= CHUNK_EVENTS or self._bytes >= CHUNK_BYTES:
+        if self._seen is None and self._is_full:
             await self._write(hidden(self._replay, self._clock))
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._chunk) >= CHUNK_EVENTS or self._bytes >= CHUNK_BYTES
+
+    async def _before(self, event: Event, seen: SessionRecord) -> None:
+        """What is seen ends with a whole version. Title, owner and metadata stand in no log but as changes: they go on from
+        what is there."""
+        record = self._replay.state.existing
+        if self._former is not None:
+            self._replay.state.metadata, self._former = self._former, None
+        if self._is_full and event.version != record.version:
+            await self._write(arriving(self._replay, self._clock, title=seen.title, user_id=seen.user_id))
+        if event.kind == "title_changed":
+            self._seen = msgspec.structs.replace(seen, title=read_body(event.body, TitleChanged).title)
+        elif event.kind == "session_transferred":
+            self._seen = msgspec.structs.replace(seen, user_id=read_body(event.body, SessionTransferred).to)
 
     async def finish(self, *, waiting: Mapping[str, bytes], title: str, active: bool = False) -> SessionRecord:
         """Close what is open, and show the session: under ``title``, and ``active`` whatever the log ended with."""
@@ -84,8 +108,8 @@ class Writer:
             events=tuple(self._chunk),
             runs=runs,
             calls=calls,
-            working_memory=self._replay.working_memory if last else None,
-            metadata=self._metadata if last else None,
+            working_memory=self._replay.working_memory if last or record.arriving else None,
+            metadata=self._metadata if last else self._replay.state.metadata if record.arriving else None,
         )
         decision = WriteChunk(
             ref=record.ref,
@@ -109,6 +133,13 @@ def hidden(replay: Replay, clock: Clock) -> SessionRecord:
     return msgspec.structs.replace(
         replay.state.existing, hidden=True, sweep_at=clock.now + DAY, turn=None, queue=(), children=()
     )
+
+
+def arriving(replay: Replay, clock: Clock, *, title: str, user_id: str) -> SessionRecord:
+    """The beginning of what comes: seen, and as it was then. Its runs are nobody's to claim, and nothing ends, expires or is
+    erased by itself: a copy that breaks off here is gone on with."""
+    begun = msgspec.structs.replace(shown(replay, clock), arriving=True, title=title, user_id=user_id)
+    return with_entries(msgspec.structs.replace(begun, sweep_at=None))
 
 
 def shown(replay: Replay, clock: Clock) -> SessionRecord:

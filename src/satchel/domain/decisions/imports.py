@@ -1,4 +1,4 @@
-"""A session that arrives in chunks, hidden until its last."""
+"""A session that arrives in chunks: hidden until its last, or seen all along where a former copy of it was there."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ OVERTAKEN = "overtaken"
 
 
 class WriteChunk(Decision[str], frozen=True, kw_only=True):
-    """``chunk`` continues a hidden session whose last seq is ``start`` (0: begins one). The answer is ``arrived``, or
-    ``overtaken`` when the session is elsewhere by now: another call of the same import wrote this chunk.
+    """``chunk`` continues a session that is not whole, whose last seq is ``start`` (0: begins one). The answer is ``arrived``,
+    or ``overtaken`` when the session is elsewhere by now: another call of the same import wrote this chunk.
 
-    ``over``: the revision of a record that the first chunk of a copy may take the place of.
+    ``over``: the revision of a record that the first chunk of a copy may take the place of. What was seen stays so.
     """
 
     over: int | None = None
@@ -45,9 +45,12 @@ class WriteChunk(Decision[str], frozen=True, kw_only=True):
             return replay
         record = state.record
         begins = self.start == 0 if record is None else record.revision == self.over
+        if record is not None and self.chunk.record.hidden and not record.hidden and not was_abandoned(record):
+            begins = False  # nobody's session vanishes by a copy
         continues = (
             record is not None
-            and record.hidden
+            and (record.hidden or record.arriving)
+            and not (record.streams or record.leases())  # somebody works here
             and record.status != "DELETED"
             and record.last_seq == self.start
             and may_see(self.principal, record)
