@@ -34,13 +34,13 @@ def groups(*, quick: bool) -> dict[str, Group]:
         return [await appends("append.serial", writers=1, sessions=1, each=20 * each, rounds=rounds, reach=0.45)]
 
     async def many() -> list[Figure]:
-        return [await appends("append.64x64", writers=64, sessions=64, each=4 * each, rounds=rounds, reach=0.55)]
+        return [await appends("append.64x64", writers=64, sessions=64, each=4 * each, rounds=few, reach=0.55)]
 
     async def hot() -> list[Figure]:
         return [await appends("append.16x1", writers=16, sessions=1, each=10 * each, rounds=rounds, reach=0.45)]
 
     async def beside() -> list[Figure]:
-        return [await lone_writer(seconds=4 if quick else 15)]
+        return [await lone_writer(seconds=3 if quick else 15)]
 
     async def long() -> list[Figure]:
         return await long_sessions(rounds=rounds, calls=30 if quick else 60)
@@ -55,19 +55,19 @@ def groups(*, quick: bool) -> dict[str, Group]:
         return [*import_time(rounds=rounds), import_memory()]
 
     async def picked_up() -> list[Figure]:
-        return await pickup(runs=60 if quick else 300)
+        return await pickup(runs=50 if quick else 300)
 
     async def cycled() -> list[Figure]:
-        return [await cycles(each=20, rounds=few, reach=0.3)]
+        return [await cycles(each=15, rounds=few, reach=0.3)]
 
     async def followed_by_many() -> list[Figure]:
-        return await thousand(seconds=3 if quick else 10)
+        return await thousand(seconds=2 if quick else 10)
 
     async def over_http() -> list[Figure]:
         return await http(rounds=few, each=each)
 
     async def followed() -> list[Figure]:
-        return await delays(count=40 if quick else 150)
+        return await delays(count=30 if quick else 150)
 
     async def counted() -> list[Figure]:
         from benchmarks.tokens import tokens  # it loads a tokenizer's vocabulary: a second

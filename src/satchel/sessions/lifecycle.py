@@ -94,6 +94,9 @@ class SessionLifecycle(SessionReading):
             except GenerationTaken:
                 generation += 1
                 continue
+            made = done.value
+            if done.answer.ids and not done.replayed and made.version == 0 and made.status == "ACTIVE":
+                return session_from(made, now=done.answer.at, metadata=kept)  # there is nothing else to read yet
             session = await self._as_it_is(session_id, replayed=done.replayed)
             # Who finds changes nothing: only a creation names what it made, and its retry is answered alike.
             return session if done.answer.ids else msgspec.structs.replace(session, existed=True)
