@@ -20,7 +20,7 @@ CODE := $(wildcard src tests benchmarks tools)
 DEMO_WHEELS := $(CURDIR)/.cache/demo-wheels
 PYTEST := SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/python -m pytest
 
-.PHONY: help demo serve test test-full proof check format bench mutants openapi lock clean venv demo-wheels
+.PHONY: help demo serve test test-full proof check format bench mutants openapi lock clean venv demo-wheels databases
 
 help: ## list the targets
 	@echo "Satchel: make TARGET [ARGS='…'] [PYTHON=/path/to/python3]"
@@ -32,11 +32,11 @@ demo: venv demo-wheels ## play the demo: an agent repairs a Flask project, its s
 serve: venv demo-wheels ## serve the demo's agents over HTTP on this machine, and print the line to try it with
 	@SATCHEL_STORE="$${SATCHEL_STORE:-sqlite:///.cache/satchel.db}" SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/satchel serve $(ARGS)
 
-test: venv demo-wheels ## run the tests, without those marked `full`
+test: venv demo-wheels databases ## run the tests, without those marked `full`
 	@echo "==> tests, two processes, without those marked full"
 	@$(PYTEST) -n 2 --dist loadgroup -m "not full" $(ARGS)
 
-test-full: venv demo-wheels ## run all tests, also those marked `full`
+test-full: venv demo-wheels databases ## run all tests, also those marked `full`
 	@echo "==> all tests, two processes"
 	@$(PYTEST) -n 2 --dist loadgroup $(ARGS)
 
@@ -87,3 +87,6 @@ venv:
 
 demo-wheels: venv
 	@tools/demo_wheels.sh
+
+databases:
+	@tools/databases.sh
