@@ -34,6 +34,7 @@ async def test_without_the_library_a_schema_is_refused_and_the_extra_is_named(mo
             without.setitem(sys.modules, "jsonschema_rs", None)
             with pytest.raises(ExtraMissing):
                 await runs.answer_run(sid, run.run_id, 5)
+            assert isinstance(await refusal_of(b'{"$ref":"#/$defs/a"}', b"5", field="answer"), ExtraMissing)
         assert (await runs.answer_run(sid, run.run_id, 5)).status == "READY"
 
 

@@ -11,6 +11,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -48,6 +49,10 @@ async def refusal_of(schema: bytes, value: bytes, *, field: str) -> SatchelError
     """Why ``value`` does not fit ``schema``, or None; both are JSON."""
     if not _may_take_long(schema, value):
         return refusal(decode(schema), decode(value), field=field)
+    try:
+        _check_library()  # whoever lacks it hears that, and no other process is asked
+    except ExtraMissing as missing:
+        return missing
     return await asyncio.to_thread(_refusal_apart, schema, value, field)
 
 
@@ -98,11 +103,18 @@ def refusal(schema: dict[str, Any], value: Any, *, field: str) -> SatchelError |
     return InvalidInput(_short(found.message), field=field, pointer=_pointer(found.instance_path))
 
 
-def _validator(schema: dict[str, Any], field: str) -> Validator:
+def _check_library() -> None:
+    """Raises ExtraMissing."""
     try:
-        import jsonschema_rs
+        import_module("jsonschema_rs")
     except ModuleNotFoundError as missing:
         raise ExtraMissing(EXTRA, action="a question with a schema") from missing
+
+
+def _validator(schema: dict[str, Any], field: str) -> Validator:
+    _check_library()
+    import jsonschema_rs
+
     try:
         return jsonschema_rs.validator_for(
             schema,

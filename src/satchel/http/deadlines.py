@@ -53,5 +53,4 @@ class Deadlines:
         for deadline in [one for one in self._kept if one.at <= now and not one.has_passed]:
             deadline.has_passed = True
             deadline.task.cancel()
-        # It goes on while there are requests at all, rather than being set anew by each.
         self._timer = loop.call_later(self._seconds / 10, self._look, loop) if self._kept else None

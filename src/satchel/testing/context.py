@@ -285,4 +285,4 @@ class ContextSuite(StoreSuite):
         sid = await stage.session()
         for wrong in (0, -1, 1.5, "8000"):
             async with refused(stage, sid, InvalidInput, field="max_tokens"):
-                await stage.sessions().context(sid, max_tokens=wrong)  # type: ignore[arg-type]
+                await stage.sessions().context(sid, max_tokens=wrong)  # type: ignore[arg-type]  # wrong on purpose

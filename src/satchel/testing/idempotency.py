@@ -254,7 +254,7 @@ class IdempotencySuite(StoreSuite):
         sid = await stage.session()
         for wrong in ("", "a b", "a\nb", "é", "\0", 7, b"key"):
             async with refused(stage, sid, InvalidInput, field="idempotency_key"):
-                await stage.sessions().append_message(sid, said("x"), idempotency_key=wrong)  # type: ignore[arg-type]
+                await stage.sessions().append_message(sid, said("x"), idempotency_key=wrong)  # type: ignore[arg-type]  # wrong on purpose
         async with refused(stage, sid, LimitExceeded, size=256, limit=255):
             await stage.sessions().append_message(sid, said("x"), idempotency_key="k" * 256)
         told = [

@@ -20,14 +20,14 @@ class IsolationSuite(StoreSuite):
             (lambda: setattr(shown, "status", "CLOSED"), "close_session"),
             (lambda: setattr(shown, "metadata", {}), "update_session"),
             (lambda: setattr(shown, "messages", ()), "append_message"),
-            (lambda: shown.messages.append(said("y")), "append_message"),  # type: ignore[attr-defined]
-            (shown.messages.clear, "append_message"),  # type: ignore[attr-defined]
-            (lambda: shown.tool_history.append({}), "append_tool_history"),  # type: ignore[attr-defined]
-            (lambda: shown.runs.extend([]), "add_run"),  # type: ignore[attr-defined]
+            (lambda: shown.messages.append(said("y")), "append_message"),  # type: ignore[attr-defined]  # wrong on purpose
+            (shown.messages.clear, "append_message"),  # type: ignore[attr-defined]  # wrong on purpose
+            (lambda: shown.tool_history.append({}), "append_tool_history"),  # type: ignore[attr-defined]  # wrong on purpose
+            (lambda: shown.runs.extend([]), "add_run"),  # type: ignore[attr-defined]  # wrong on purpose
             (lambda: setattr(shown.messages[0], "seq", 9), "immutable"),
             (lambda: setattr(shown.working_memory, "goal", "x"), "update_working_memory"),
-            (lambda: shown.working_memory.completed.append("x"), "update_working_memory"),  # type: ignore[union-attr]
-            (lambda: shown.working_memory.notes.update(a=1), "update_working_memory"),  # type: ignore[union-attr]
+            (lambda: shown.working_memory.completed.append("x"), "update_working_memory"),  # type: ignore[union-attr]  # wrong on purpose
+            (lambda: shown.working_memory.notes.update(a=1), "update_working_memory"),  # type: ignore[union-attr]  # wrong on purpose
             (lambda: shown.metadata.update(a=1), "update_session"),
             (lambda: delattr(shown, "title"), "rename_session"),
         )

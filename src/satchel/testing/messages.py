@@ -244,7 +244,7 @@ class MessageSuite(StoreSuite):
             sizes: list[int] = []
             cursor: str | None = None
             while True:
-                page = await stage.sessions().messages(sid, order=order, limit=2, cursor=cursor)  # type: ignore[arg-type]
+                page = await stage.sessions().messages(sid, order=order, limit=2, cursor=cursor)  # type: ignore[arg-type]  # wrong on purpose
                 seen += [message.seq for message in page]
                 sizes.append(len(page))
                 cursor = page.next
@@ -271,7 +271,7 @@ class MessageSuite(StoreSuite):
         sid = await stage.session()
         for limit in (0, -1, 1_001, True, "5", None, 2.0):
             async with refused(stage, sid, InvalidInput, field="limit"):
-                await stage.sessions().messages(sid, limit=limit)  # type: ignore[arg-type]
+                await stage.sessions().messages(sid, limit=limit)  # type: ignore[arg-type]  # wrong on purpose
 
     async def test_a_cursor_belongs_to_its_list(self, stage: Stage) -> None:
         sid, other = await stage.session(), await stage.session()

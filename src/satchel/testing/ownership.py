@@ -168,14 +168,14 @@ class OwnershipSuite(StoreSuite):
     async def test_no_identity_means_no_access(self, stage: Stage) -> None:
         for name in ("", "a\0b", "a\nb", "\ud800", "x" * 129, None, 5):
             with pytest.raises(Unauthenticated):
-                Principal.user(name, tenant_id="acme")  # type: ignore[arg-type]
+                Principal.user(name, tenant_id="acme")  # type: ignore[arg-type]  # wrong on purpose
             with pytest.raises(Unauthenticated):
-                Principal.user("ada", tenant_id=name)  # type: ignore[arg-type]
+                Principal.user("ada", tenant_id=name)  # type: ignore[arg-type]  # wrong on purpose
             if name is not None:
                 with pytest.raises(Unauthenticated):
-                    Principal.agent("shop", tenant_id="acme", acting_for=name)  # type: ignore[arg-type]
+                    Principal.agent("shop", tenant_id="acme", acting_for=name)  # type: ignore[arg-type]  # wrong on purpose
         with pytest.raises(Unauthenticated):
-            Principal(tenant_id="acme", subject="x", role="root")  # type: ignore[arg-type]
+            Principal(tenant_id="acme", subject="x", role="root")  # type: ignore[arg-type]  # wrong on purpose
         with pytest.raises(Unauthenticated):
             Principal(tenant_id="acme", subject="x", role="user", acting_for="ada")
 
@@ -225,7 +225,7 @@ class OwnershipSuite(StoreSuite):
             with pytest.raises(SessionNotFound):
                 await stage.sessions().append_message(near, said("x"))
         with pytest.raises(InvalidInput):
-            await stage.sessions().get_session(None)  # type: ignore[arg-type]
+            await stage.sessions().get_session(None)  # type: ignore[arg-type]  # wrong on purpose
         assert (await stage.record(sid)).version == 0
 
     async def test_the_same_names_in_two_tenants_are_two_people(self, stage: Stage) -> None:

@@ -68,7 +68,7 @@ class RunSuite(StoreSuite):
         _, attempt = await stage.started_run(sid)
         for duration in (-1, 1 << 53, 1.5, True):
             with pytest.raises(InvalidInput, match="duration_ms"):
-                await stage.runs().add_step(sid, attempt, "gpt", duration_ms=duration)  # type: ignore[arg-type]
+                await stage.runs().add_step(sid, attempt, "gpt", duration_ms=duration)  # type: ignore[arg-type]  # wrong on purpose
         await stage.runs().add_step(sid, attempt, "gpt", duration_ms=(1 << 53) - 1)
         await stage.runs().complete_run(sid, attempt)
         copy = await stage.sessions().fork_session(sid)

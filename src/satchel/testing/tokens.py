@@ -115,7 +115,7 @@ class TokenSuite(StoreSuite):
 
         for wrong in (count, 7, "words"):
             with pytest.raises(InvalidInput, match="count_tokens"):
-                OpenStore(stage.store, count_tokens=wrong)  # type: ignore[arg-type]
+                OpenStore(stage.store, count_tokens=wrong)  # type: ignore[arg-type]  # wrong on purpose
 
     async def test_an_image_weighs_no_more_than_an_image(self, stage: Stage) -> None:
         sid = await stage.session()

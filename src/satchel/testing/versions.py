@@ -64,7 +64,7 @@ class VersionSuite(StoreSuite):
                 await agent.append_message(sid, said("y"), expected_version=future)
         for wrong in (-1, 1.0, "3", True):
             async with refused(stage, sid, InvalidInput, field="expected_version"):
-                await agent.append_message(sid, said("y"), expected_version=wrong)  # type: ignore[arg-type]
+                await agent.append_message(sid, said("y"), expected_version=wrong)  # type: ignore[arg-type]  # wrong on purpose
 
     async def test_changed_names_the_parts_that_changed_since(self, stage: Stage) -> None:
         sid = await stage.session()

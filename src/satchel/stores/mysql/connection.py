@@ -116,8 +116,7 @@ class Line:
             for packet in packets:
                 await self.connection.query(packet)
                 while True:
-                    # The driver's cursor would ask for warnings in between.
-                    found = self.connection._result  # noqa: SLF001
+                    found = self.connection._result  # noqa: SLF001  # its cursor would ask for warnings in between
                     results.append(Result(found.rows or (), found.affected_rows))
                     self.answered += 1
                     if not found.has_next:
