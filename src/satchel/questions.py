@@ -162,11 +162,20 @@ def checked_question(question: object, *, limits: Limits, field: str = "question
 
 
 def _checked_schema(schema: object, limits: Limits) -> bytes:
-    if not isinstance(schema, Mapping):
-        raise InvalidInput(f"must be an object (a JSON Schema), not {kind_of(schema)}", field="schema")
-    kept = admit_value(schema, field="schema", limits=limits)
-    checked_schema_size(kept, limits=limits)
+    kept = admit_schema(schema, limits=limits)
     check_schema(decode(kept), field="schema")
+    return kept
+
+
+def admit_schema(schema: object, *, limits: Limits) -> bytes:
+    """A mapping, or the JSON text of one, as it will be kept; whether it is a schema is not looked at. Raises InvalidInput,
+    LimitExceeded."""
+    kept = admit_value(schema, field="schema", limits=limits) if isinstance(schema, msgspec.Raw) else b""
+    found = decode(kept) if kept else schema
+    if not isinstance(found, Mapping):
+        raise InvalidInput(f"must be an object (a JSON Schema), not {kind_of(found)}", field="schema")
+    kept = kept or admit_value(schema, field="schema", limits=limits)
+    checked_schema_size(kept, limits=limits)
     return kept
 
 

@@ -20,7 +20,7 @@ from satchel.client.reading import checked_cursor, path_of, who_is_calling
 from satchel.client.snapshots import member, member_of, page_from, run_from, session_from_json
 from satchel.client.texts import RemoteTexts
 from satchel.domain.ids import checked_id
-from satchel.domain.json_text import admit_value, kind_of
+from satchel.domain.json_text import admit_value
 from satchel.domain.message import admit_message, admit_metadata
 from satchel.domain.page import Page
 from satchel.domain.principal import Principal
@@ -30,10 +30,10 @@ from satchel.errors import InvalidInput, RunFenced, RunNotFound
 from satchel.questions import (
     EXPIRES_IN,
     Asked,
+    admit_schema,
     checked_answer_size,
     checked_expiry,
     checked_question,
-    checked_schema_size,
 )
 from satchel.runs import LEASE, STATUSES, RunManager, checked_duration, checked_lease, checked_text
 
@@ -296,11 +296,7 @@ class RemoteRunManager(RemoteTexts, RunManager):
 
     def _schema(self, schema: object) -> msgspec.Raw:
         """Whether it is a good one, the service says."""
-        if not isinstance(schema, Mapping):
-            raise InvalidInput(f"must be an object (a JSON Schema), not {kind_of(schema)}", field="schema")
-        kept = admit_value(schema, field="schema", limits=self.limits)
-        checked_schema_size(kept, limits=self.limits)
-        return msgspec.Raw(kept)
+        return msgspec.Raw(admit_schema(schema, limits=self.limits))
 
     async def answer_run(
         self,

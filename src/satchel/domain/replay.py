@@ -30,6 +30,7 @@ from satchel.domain.message import Draft, admit_message
 from satchel.domain.record import KEPT_LABELS, KEPT_TRANSITIONS, SessionRecord, SessionStatus, Transition
 from satchel.domain.replayed_calls import ReplayedCalls
 from satchel.domain.replayed_questions import ReplayedQuestions
+from satchel.domain.spelling import member
 from satchel.errors import SatchelError
 
 
@@ -175,7 +176,7 @@ class Replay(ReplayedCalls, ReplayedQuestions):
                 raise ValueError("replaces the memory and patches it")
             nodes = self.limits.nodes + len(FIELDS)  # the log names the empty fields too
             whole = msgspec.structs.replace(self.limits, nodes=nodes)
-            self._memory = admit_memory(body["replace"], limits=whole)
+            self._memory = admit_memory(member(event.body, "replace"), limits=whole)
         else:
             self._memory = admit_patch(event.body, limits=self.limits).apply(self._memory)
         stored_memory(self._memory, limits=self.limits)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from satchel.domain.spelling import Written
 from satchel.errors import InvalidInput
 
 _log = logging.getLogger("satchel.tokens")
@@ -107,7 +108,11 @@ def checked_counter(count: object) -> TokenCounter:
     return GuardedCounter(count)
 
 
-_encode = msgspec.json.Encoder(enc_hook=str).encode
+def _shown(value: object) -> object:
+    return msgspec.Raw(value.text) if isinstance(value, Written) else str(value)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_shown).encode
 
 
 def message_tokens(message: object, count: TokenCounter) -> int:

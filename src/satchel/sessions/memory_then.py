@@ -16,6 +16,7 @@ from satchel.domain.layer import then
 from satchel.domain.limits import WRITTEN_HERE
 from satchel.domain.memory import MemoryPatch, WorkingMemory, admit_memory, admit_patch, memory_from, stored_memory
 from satchel.domain.run import Attempt, RunRow
+from satchel.domain.spelling import member
 from satchel.errors import InvalidInput, StoreCorrupt
 
 PAGE = 500  # events of one look
@@ -82,7 +83,7 @@ def _changed(memory: WorkingMemory, event: Event, ref: SessionRef) -> WorkingMem
     try:
         body = decode(event.body)
         if isinstance(body, dict) and "replace" in body:
-            return admit_memory(body["replace"], limits=WRITTEN_HERE)
+            return admit_memory(member(event.body, "replace"), limits=WRITTEN_HERE)
     except (ValueError, InvalidInput) as wrong:
         raise _corrupt(event, ref) from wrong
     return _patch(event, ref).apply(memory)

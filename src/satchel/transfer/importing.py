@@ -11,11 +11,11 @@ from typing import Literal
 import msgspec
 
 from satchel.access import Access
+from satchel.domain.canonical import canonical
 from satchel.domain.decisions.imports import GiveUpImport
 from satchel.domain.event import Event
 from satchel.domain.ids import SessionRef, derived_session_id
 from satchel.domain.imported import Imported
-from satchel.domain.json_text import canonical, decode
 from satchel.domain.record import SessionRecord
 from satchel.domain.replay import Replay
 from satchel.domain.state import Clock
@@ -157,7 +157,9 @@ class _Import:
         if record.title != header.title:
             raise ValueError(f"has the title {header.title!r}, and a log that ends with {record.title!r}")
         metadata = self._conversation.metadata
-        if record.changed.metadata and canonical(decode(replay.state.metadata)) != canonical(decode(metadata)):
+        if record.changed.metadata and canonical(msgspec.Raw(replay.state.metadata)) != canonical(
+            msgspec.Raw(metadata)
+        ):
             raise ValueError("has other metadata than its log ends with")
 
     def _waiting(self, replay: Replay, clock: Clock) -> dict[str, bytes]:
