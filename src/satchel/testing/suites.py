@@ -17,6 +17,7 @@ from satchel.testing.lifecycle import LifecycleSuite
 from satchel.testing.listing import ListingSuite
 from satchel.testing.memory import MemorySuite
 from satchel.testing.messages import LabelSuite, LimitSuite, MessageSuite
+from satchel.testing.names import NameSuite
 from satchel.testing.ownership import OwnershipSuite
 from satchel.testing.questions import QuestionSuite
 from satchel.testing.races import RaceSuite
@@ -35,6 +36,7 @@ from satchel.testing.versions import VersionSuite
 
 SUITES: tuple[type[StoreSuite], ...] = (
     LifecycleSuite,
+    NameSuite,
     ExpirySuite,
     MessageSuite,
     LimitSuite,
