@@ -95,8 +95,7 @@ class GuardedCounter:
     def _tell(self, wrong: Exception) -> None:
         if not self._has_failed:  # once: it may fail for each message
             self._has_failed = True
-            said = str(wrong)[:200]
-            _log.warning("count_tokens failed, tokens are estimated: %s: %s", type(wrong).__name__, said)
+            _log.warning("count_tokens failed, tokens are estimated: %s: %s", type(wrong).__name__, wrong)
 
 
 def checked_counter(count: object) -> TokenCounter:
