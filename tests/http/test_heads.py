@@ -19,7 +19,9 @@ SLACK = 512 * 1024  # what lies in sockets, and one read
 )
 @pytest.mark.parametrize("piece", [b"a" * 1000, b"x: y\r\n" * 100])
 @pytest.mark.parametrize("second", [False, True])
-async def test_a_head_that_never_ends_is_refused_before_its_time(begin: bytes, piece: bytes, second: bool) -> None:  # pytest gives it
+async def test_a_head_that_never_ends_is_refused_before_its_time(
+    begin: bytes, piece: bytes, second: bool
+) -> None:  # pytest gives it
     async with satchel.open("memory:") as store, served(store) as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
         if second:

@@ -13,7 +13,9 @@ SECRET = "the account is 4711"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("texts", [False, True])
-def test_the_text_of_an_agents_exception_is_in_no_log_unless_it_is_asked_for(tmp_path: Path, texts: bool) -> None:  # pytest gives it
+def test_the_text_of_an_agents_exception_is_in_no_log_unless_it_is_asked_for(
+    tmp_path: Path, texts: bool
+) -> None:  # pytest gives it
     agents = ("--agent", "tests.http.agents:failing")
     environment = {"SATCHEL_LOG_TEXTS": "true"} if texts else {}
     with (
