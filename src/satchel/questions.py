@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from satchel.access import Access, request
+from satchel.commit import Committed
 from satchel.domain.bodies import QuestionAnswered, read_body
 from satchel.domain.clock import SECOND
 from satchel.domain.decisions.questions import AnswerRun, AskQuestion, QuestionMoved
 from satchel.domain.event import Event
-from satchel.domain.ids import checked_id
+from satchel.domain.ids import SessionRef, checked_id
 from satchel.domain.json_text import admit_value, decode, kind_of
 from satchel.domain.limits import Limits
 from satchel.domain.question import PendingQuestion
@@ -66,14 +67,22 @@ async def ask(
         limits=limits,
     )
     done = await access.submit(decision)
+    run = await _told(access, common["ref"], done) if done.replayed else done.value
     if len(done.answer.seqs) < 3:
-        return Asked(run=done.value, is_answered=False)
+        return Asked(run=run, is_answered=False)
     ref, seq = common["ref"], done.answer.seqs[2]
     # Nothing is settled here: a lease that is over is not taken from the attempt that asks.
     page = await access.store.events(ref, after=seq - 1, before=seq + 1, limit=1)
     access.checked(ref, page.record)
     text, answer = _answer_in(page.events, seq, session_id=ref.session_id)
-    return Asked(run=done.value, is_answered=True, answer=answer, spelt=spellings((("answer", text),)))
+    return Asked(run=run, is_answered=True, answer=answer, spelt=spellings((("answer", text),)))
+
+
+async def _told(access: Access, ref: SessionRef, done: Committed[Run]) -> Run:
+    """As it was first answered."""
+    from satchel.sessions.run_then import run_as_answered  # sessions stand on this module
+
+    return await run_as_answered(access, ref, done.answer, done.value)
 
 
 def _answer_in(events: Sequence[Event], seq: int, *, session_id: str) -> tuple[bytes, Any]:
@@ -108,7 +117,8 @@ async def give_answer(access: Access, common: dict[str, Any], run_id: str, value
             refusal=refused,
         )
         try:
-            return (await access.submit(decision)).value
+            done = await access.submit(decision)
+            return await _told(access, common["ref"], done) if done.replayed else done.value
         except QuestionMoved:  # another question is pending by now
             continue
 

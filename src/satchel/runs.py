@@ -21,6 +21,7 @@ from satchel.access import (
 )
 from satchel.domain.clock import SECOND
 from satchel.domain.decisions.children import AddChildRun
+from satchel.domain.decisions.decision import Decision
 from satchel.domain.decisions.runs import (
     AddRun,
     AddStep,
@@ -131,7 +132,7 @@ class RunManager(RunTexts):
             start=start,
             lease=checked_lease(lease),
         )
-        return (await self._access.submit(decision)).value
+        return await self._written(decision)
 
     async def add_child_run(
         self,
@@ -169,7 +170,7 @@ class RunManager(RunTexts):
             metadata=kept,
             limits=limits,
         )
-        return (await self._access.submit(decision)).value
+        return await self._written(decision)
 
     async def get_run(self, session_id: str, run_id: str) -> Run:
         """Raises RunNotFound."""
@@ -233,7 +234,15 @@ class RunManager(RunTexts):
             run_id=run_id,
             lease=checked_lease(lease),
         )
-        return (await self._access.submit(decision)).value
+        return await self._written(decision)
+
+    async def _written(self, decision: Decision[Run]) -> Run:
+        done = await self._access.submit(decision)
+        if not done.replayed:
+            return done.value
+        from satchel.sessions.run_then import run_as_answered  # sessions stand on this module
+
+        return await run_as_answered(self._access, decision.ref, done.answer, done.value)
 
     async def renew_run(self, session_id: str, attempt: Attempt) -> bool:
         """Move the lease on. True: somebody asked the run to stop. Raises RunFenced when it is lost, and for a child run: it
@@ -285,7 +294,7 @@ class RunManager(RunTexts):
             body=body,
             usage=usage,
         )
-        return (await self._access.submit(decision)).value
+        return await self._written(decision)
 
     async def complete_run(
         self,
@@ -342,7 +351,7 @@ class RunManager(RunTexts):
             fingerprint=request("hand_back_run", attempt.run_id, attempt.attempt),
             run_id=attempt.run_id,
         )
-        return (await self._access.submit(decision)).value
+        return await self._written(decision)
 
     async def _end(
         self,
@@ -366,7 +375,7 @@ class RunManager(RunTexts):
             error=error,
             limits=self._access.limits,
         )
-        return (await self._access.submit(decision)).value
+        return await self._written(decision)
 
     async def ask_question(
         self,
@@ -447,7 +456,7 @@ class RunManager(RunTexts):
             run_id=run_id,
             reason=reason,
         )
-        return (await self._access.submit(decision)).value
+        return await self._written(decision)
 
 
 def _new_run_id(session_id: str, common: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from satchel.testing.names import NameSuite
 from satchel.testing.ownership import OwnershipSuite
 from satchel.testing.questions import QuestionSuite
 from satchel.testing.races import RaceSuite
+from satchel.testing.replays import ReplaySuite
 from satchel.testing.runs import RunSuite
 from satchel.testing.spelling import SpellingSuite
 from satchel.testing.steps import StepSuite
@@ -54,6 +55,7 @@ SUITES: tuple[type[StoreSuite], ...] = (
     ChildSuite,
     SpellingSuite,
     IdempotencySuite,
+    ReplaySuite,
     OwnershipSuite,
     ListingSuite,
     FollowSuite,
