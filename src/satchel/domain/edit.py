@@ -26,6 +26,7 @@ from satchel.domain.record import (
     Transition,
     Turn,
     Waiting,
+    asked_label,
 )
 from satchel.domain.run import TERMINAL, RunError, RunRow, RunStatus
 from satchel.domain.state import Clock, Effect, SessionState
@@ -144,10 +145,15 @@ class Edit:
             fields["context_tokens"] = fields.get("context_tokens", record.context_tokens) + draft.tokens
         self.parts["messages"] = self.version
         if draft.asks:
-            self.fields["asked"] = (self.get("asked") + draft.asks)[-KEPT_LABELS:]
+            asks = tuple([asked_label(self.get("children"), run_id, label) for label in draft.asks])
+            self.fields["asked"] = (self.get("asked") + asks)[-KEPT_LABELS:]
         if draft.answers is not None:
-            self.answered(draft.answers)
+            self.answered(asked_label(self.get("children"), run_id, draft.answers))
         return seq
+
+    def is_asked(self, run_id: str | None, label: str | None) -> bool:
+        """Whether an assistant's message asked for this label, and nobody answered."""
+        return label is not None and asked_label(self.get("children"), run_id, label) in self.get("asked")
 
     def answered(self, label: str) -> None:
         asked: tuple[str, ...] = self.get("asked")
@@ -192,8 +198,7 @@ class Edit:
         if message is not None:
             end_seq, end_body = message
             kind = "text"
-        elif status in ("succeeded", "failed") and row.tool_call_id in self.get("asked"):
-            assert row.tool_call_id is not None
+        elif status in ("succeeded", "failed") and self.is_asked(row.run_id, row.tool_call_id):
             end_seq, end_body, kind = self.tool_message(row, status, result, error, tokens)
         else:
             end_body = outcome_body(status, result, error)

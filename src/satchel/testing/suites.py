@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from satchel.testing.child_labels import ChildLabelSuite
 from satchel.testing.children import ChildSuite
 from satchel.testing.context import ContextSuite
 from satchel.testing.copying import CopySuite
@@ -53,6 +54,7 @@ SUITES: tuple[type[StoreSuite], ...] = (
     StepSuite,
     LayerSuite,
     ChildSuite,
+    ChildLabelSuite,
     SpellingSuite,
     IdempotencySuite,
     ReplaySuite,
