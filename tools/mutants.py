@@ -64,14 +64,14 @@ MUTANTS = (
         name="insert-or-ignore of the idempotency record, without looking first",
         edits=(
             Edit(
-                path="src/satchel/stores/memory.py",
-                old="keys={key: kept.keys[key] for key in want.keys if key in kept.keys},",
+                path="src/satchel/stores/memory/kept.py",
+                old="keys={key: self.keys[key] for key in want.keys if key in self.keys},",
                 new="keys={},",
             ),
             Edit(
-                path="src/satchel/stores/memory.py",
-                old="kept.keys.update(keys)",
-                new="kept.keys = keys | kept.keys",
+                path="src/satchel/stores/memory/kept.py",
+                old="self.keys.update(keys)",
+                new="self.keys = keys | self.keys",
             ),
         ),
     ),
@@ -83,7 +83,7 @@ MUTANTS = (
     ),
     one(
         "not_after is ignored",
-        "src/satchel/stores/memory.py",
+        "src/satchel/stores/memory/store.py",
         "if revision != change.base or (change.not_after is not None and now >= change.not_after):",
         "if revision != change.base or now < 0:",
     ),
@@ -91,7 +91,7 @@ MUTANTS = (
         name="the version is compared instead of the revision",
         edits=(
             Edit(
-                path="src/satchel/stores/memory.py",
+                path="src/satchel/stores/memory/store.py",
                 old="revision = None if kept is None else kept.record.revision",
                 new="revision = None if kept is None else kept.record.version",
             ),
