@@ -21,6 +21,7 @@ FLOORS: tuple[tuple[str, frozenset[str]], ...] = (
                 "children",
                 "edited",
                 "failing",
+                "holding",
                 "listing",
                 "questions",
                 "runs",

@@ -56,7 +56,7 @@ MUTANTS = (
     ),
     one(
         "no idempotency record",
-        "src/satchel/commit.py",
+        "src/satchel/commit/fold.py",
         "        if decision.key is None:\n            return\n        record = IdempotencyRecord",
         "        if decision.key is not None:\n            return\n        record = IdempotencyRecord",
     ),
@@ -96,7 +96,7 @@ MUTANTS = (
                 new="revision = None if kept is None else kept.record.version",
             ),
             Edit(
-                path="src/satchel/commit.py",
+                path="src/satchel/commit/fold.py",
                 old="self.base = None if state.record is None else state.record.revision",
                 new="self.base = None if state.record is None else state.record.version",
             ),
@@ -105,14 +105,14 @@ MUTANTS = (
     ),
     one(
         "the answer comes before the commit",
-        "src/satchel/commit.py",
+        "src/satchel/commit/fold.py",
         "                self.results.append(self._decide(waiting.decision, waiting.unsettled, clock))\n",
         "                self.results.append(self._decide(waiting.decision, waiting.unsettled, clock))\n"
         "                waiting.answer(self.results[-1])\n",
     ),
     one(
         "the expiry comes before the owner check",
-        "src/satchel/commit.py",
+        "src/satchel/commit/fold.py",
         "if record is not None and not record.hidden and may_see(decision.principal, record):",
         "if record is not None and not record.hidden:",
     ),
@@ -136,7 +136,7 @@ MUTANTS = (
     ),
     one(
         "a question that expires bounds no commit",
-        "src/satchel/commit.py",
+        "src/satchel/commit/fold.py",
         "instant = record.due_at",
         "instant = record.turns_at",
     ),
@@ -301,7 +301,7 @@ MUTANTS = (
         edits=(
             Edit(
                 path="src/satchel/cli/deleting.py",
-                old="if not any(flags.variable(name) not in os.environ for name in given):",
+                old="if not any(variable(name) not in os.environ for name in given):",
                 new="if not given:",
             ),
         ),

@@ -20,16 +20,7 @@ from satchel.errors import (
     VersionConflict,
 )
 from satchel.testing.questions import SIZE, waiting_run
-from satchel.testing.stage import (
-    ADA,
-    ADAS_AGENT,
-    ADMIN,
-    AGENT,
-    STRANGERS,
-    Stage,
-    refused,
-    unchanged,
-)
+from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, AGENT, STRANGERS, Stage, refused, unchanged
 from satchel.testing.suite import StoreSuite
 from satchel.testing.wrappers import RivalStore
 

@@ -7,9 +7,7 @@ import asyncio
 import pytest
 
 from satchel.domain.run import Attempt
-from satchel.errors import (
-    RunFenced,
-)
+from satchel.errors import RunFenced
 from satchel.testing.children import family, run_of
 from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, Stage, refused, said, unchanged
 from satchel.testing.suite import StoreSuite

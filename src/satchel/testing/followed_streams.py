@@ -10,9 +10,7 @@ import pytest
 
 from satchel.domain.event import Event
 from satchel.domain.stream import TextDelta, TextPosition
-from satchel.errors import (
-    SessionNotFound,
-)
+from satchel.errors import SessionNotFound
 from satchel.testing.stage import ADA, ADMIN, AGENT, Stage, said
 from satchel.testing.streams import say
 from satchel.testing.suite import StoreSuite

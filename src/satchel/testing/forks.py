@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from satchel.errors import (
-    OutcomeUnknown,
-    StoreUnavailable,
-)
-from satchel.testing.stage import (
-    ADA,
-    ADAS_AGENT,
-    Stage,
-    asking,
-    said,
-)
+from satchel.errors import OutcomeUnknown, StoreUnavailable
+from satchel.testing.stage import ADA, ADAS_AGENT, Stage, asking, said
 from satchel.testing.suite import StoreSuite
 from satchel.testing.transfer import (
     AS_ADA,

@@ -6,18 +6,8 @@ import pytest
 
 from satchel.domain.clock import DAY
 from satchel.domain.ids import SessionRef
-from satchel.errors import (
-    SatchelError,
-    SessionNotFound,
-    StoreBusy,
-    StoreUnavailable,
-)
-from satchel.testing.stage import (
-    ADMIN,
-    AGENT,
-    Stage,
-    said,
-)
+from satchel.errors import SatchelError, SessionNotFound, StoreBusy, StoreUnavailable
+from satchel.testing.stage import ADMIN, AGENT, Stage, said
 from satchel.testing.suite import StoreSuite
 from satchel.testing.transfer import AS_ADA, FailingStore, conversation, imported, innermost
 from satchel.testing.wrappers import UnknownStore

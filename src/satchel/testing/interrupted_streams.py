@@ -10,10 +10,7 @@ import pytest
 from satchel.domain.ids import SessionRef
 from satchel.domain.message import Message
 from satchel.domain.run import Attempt
-from satchel.errors import (
-    RunFenced,
-    SessionDeleted,
-)
+from satchel.errors import RunFenced, SessionDeleted
 from satchel.testing.stage import ADAS_AGENT, ADMIN, AGENT, TENANT, Stage, lasting, refused, said
 from satchel.testing.streams import pieces_of, say, spoken
 from satchel.testing.suite import StoreSuite

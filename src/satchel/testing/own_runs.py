@@ -6,9 +6,7 @@ import asyncio
 
 import pytest
 
-from satchel.errors import (
-    RunFenced,
-)
+from satchel.errors import RunFenced
 from satchel.testing.stage import ADAS_AGENT, AGENT, Stage, said
 from satchel.testing.suite import StoreSuite
 

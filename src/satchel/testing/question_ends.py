@@ -6,19 +6,9 @@ import pytest
 
 from satchel.domain.clock import SECOND
 from satchel.domain.run import Attempt
-from satchel.errors import (
-    IllegalTransition,
-    RunActive,
-    SessionNotFound,
-)
+from satchel.errors import IllegalTransition, RunActive, SessionNotFound
 from satchel.testing.questions import DAY, MICROSECOND, waiting_run
-from satchel.testing.stage import (
-    ADA,
-    STRANGERS,
-    Stage,
-    lasting,
-    refused,
-)
+from satchel.testing.stage import ADA, STRANGERS, Stage, lasting, refused
 from satchel.testing.suite import StoreSuite
 from satchel.testing.wrappers import RivalStore
 

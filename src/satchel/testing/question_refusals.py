@@ -16,12 +16,7 @@ from satchel.errors import (
     ToolCallOpen,
 )
 from satchel.runs import RunManager
-from satchel.testing.stage import (
-    ADA,
-    ADAS_AGENT,
-    Stage,
-    refused,
-)
+from satchel.testing.stage import ADA, ADAS_AGENT, Stage, refused
 from satchel.testing.suite import StoreSuite
 from satchel.testing.transfer import ELSEWHERE, exported, imported
 

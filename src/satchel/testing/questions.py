@@ -9,16 +9,8 @@ import pytest
 
 from satchel.domain.clock import SECOND, rfc3339
 from satchel.domain.run import Attempt
-from satchel.errors import (
-    RunFenced,
-)
-from satchel.testing.stage import (
-    ADA,
-    ADAS_AGENT,
-    Stage,
-    refused,
-    unchanged,
-)
+from satchel.errors import RunFenced
+from satchel.testing.stage import ADA, ADAS_AGENT, Stage, refused, unchanged
 from satchel.testing.suite import StoreSuite
 from satchel.testing.transfer import ELSEWHERE, exported, imported
 

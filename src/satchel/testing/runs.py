@@ -7,14 +7,7 @@ import asyncio
 import pytest
 
 from satchel.domain.run import Attempt, Run
-from satchel.errors import (
-    IllegalTransition,
-    InvalidInput,
-    QueueFull,
-    RunActive,
-    RunFenced,
-    RunNotFound,
-)
+from satchel.errors import IllegalTransition, InvalidInput, QueueFull, RunActive, RunFenced, RunNotFound
 from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, AGENT, Stage, refused, said, unchanged
 from satchel.testing.suite import StoreSuite
 

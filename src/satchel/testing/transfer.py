@@ -11,24 +11,9 @@ import pytest
 
 from satchel.domain.imported import Imported
 from satchel.domain.principal import Principal
-from satchel.errors import (
-    InvalidInput,
-    LimitExceeded,
-    NotAllowed,
-    StoreUnavailable,
-)
+from satchel.errors import InvalidInput, LimitExceeded, NotAllowed, StoreUnavailable
 from satchel.store import Change, Outcome, Store
-from satchel.testing.stage import (
-    ADA,
-    ADAS_AGENT,
-    AGENT,
-    BOB,
-    OPERATOR,
-    Stage,
-    asking,
-    lasting,
-    said,
-)
+from satchel.testing.stage import ADA, ADAS_AGENT, AGENT, BOB, OPERATOR, Stage, asking, lasting, said
 from satchel.testing.suite import StoreSuite
 from satchel.testing.wrappers import StoreWrapper
 

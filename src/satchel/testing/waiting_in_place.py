@@ -8,17 +8,8 @@ from typing import Any
 import pytest
 
 from satchel.domain.run import Run
-from satchel.errors import (
-    CancelRequested,
-    InvalidInput,
-    RunFenced,
-)
-from satchel.testing.stage import (
-    ADA,
-    ADAS_AGENT,
-    Stage,
-    refused,
-)
+from satchel.errors import CancelRequested, InvalidInput, RunFenced
+from satchel.testing.stage import ADA, ADAS_AGENT, Stage, refused
 from satchel.testing.suite import StoreSuite
 
 
