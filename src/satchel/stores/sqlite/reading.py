@@ -10,9 +10,10 @@ from satchel.domain.state import Clock
 from satchel.domain.stream import StreamKey
 from satchel.errors import StoreCorrupt
 from satchel.store import CallPage, EventPage, ListedSession, PartialPage, RunPage, SessionPage, Snapshot
+from satchel.stores.rows import shown_memory, shown_metadata
 from satchel.stores.sqlite.loading import find_record, pieces_of, text_of
 from satchel.stores.sqlite.queries import SQL
-from satchel.stores.sqlite.rows import record_of, shown_call, shown_event, shown_memory, shown_metadata, shown_run
+from satchel.stores.sqlite.rows import record_of, shown_call, shown_event, shown_run
 
 END = 2**63 - 1  # beyond every seq, number and time
 
