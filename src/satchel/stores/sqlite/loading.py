@@ -15,9 +15,10 @@ from satchel.domain.tool_call import CallRow
 from satchel.domain.upkeep import is_overdue
 from satchel.errors import SatchelError, StoreCorrupt
 from satchel.store import Loaded
+from satchel.stores.rows import sound
 from satchel.stores.sqlite.connection import UNBINDABLE, meaning_of, unbindable
 from satchel.stores.sqlite.queries import SQL
-from satchel.stores.sqlite.rows import call_of, event_of, idempotency_of, is_json, piece_of, record_of, run_of
+from satchel.stores.sqlite.rows import call_of, event_of, idempotency_of, piece_of, record_of, run_of
 
 _RECORD = SQL["record"]
 _IDEMPOTENCY_RECORD = SQL["idempotency_record"]
@@ -123,9 +124,9 @@ def _add_wanted(
     if layered and record.turn is not None:
         _add_run(connection, ref, record.turn.run_id, state.runs)
     if want.working_memory or layered:
-        state.working_memory = _sound(text_of(connection, "working_memory", ref), "the working memory", ref)
+        state.working_memory = sound(text_of(connection, "working_memory", ref), "the working memory", ref)
     if want.metadata:
-        state.metadata = _sound(text_of(connection, "metadata", ref), "the metadata", ref)
+        state.metadata = sound(text_of(connection, "metadata", ref), "the metadata", ref)
 
 
 def _add_open_work(connection: sqlite3.Connection, ref: SessionRef, record: SessionRecord, state: SessionState) -> None:
@@ -174,13 +175,6 @@ def pieces_of(
     """``limit`` -1: all."""
     rows = connection.execute(SQL["partial"], (*ref, *key, offset, limit)).fetchall()
     return tuple([piece_of(key, row) for row in rows])
-
-
-def _sound(text: bytes, what: str, ref: SessionRef) -> bytes:
-    """Raises StoreCorrupt: a change of what cannot be read would make true what is left of it."""
-    if text and not is_json(text):
-        raise StoreCorrupt(f"{what} of session {ref.session_id}")
-    return text
 
 
 def text_of(connection: sqlite3.Connection, name: str, ref: SessionRef) -> bytes:
