@@ -54,7 +54,9 @@ async def ask(
     limits = access.limits
     checked_id(name, field="name", limits=limits)
     checked_question(question, limits=limits)
-    kept = None if schema is None else _checked_schema(schema, limits)
+    kept = None if schema is None else admit_schema(schema, limits=limits)
+    if kept is not None:
+        check_schema(decode(kept), field="schema")
     decision = AskQuestion(
         **common,
         fingerprint=request("ask_question", attempt.run_id, attempt.attempt, name, question, kept, int(here)),

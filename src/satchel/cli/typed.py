@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from satchel.cli.flags import variable
+from satchel.cli.flag import variable
 
 # Of flags that do not go together one that is typed silences the variable of the other. (--user is no agent's key's.)
 RIVALS = (
