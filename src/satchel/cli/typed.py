@@ -9,18 +9,25 @@ from contextvars import ContextVar
 
 from satchel.cli.flag import variable
 
-# Of flags that do not go together one that is typed silences the variable of the other. (--user is no agent's key's.)
-RIVALS = (
-    ("--all", "--cursor"),
-    ("--all", "--after"),
-    ("--once", "--every"),
-    ("--continue", "--session"),
-    ("--model", "--agent"),
-    ("--agent", "--no-agents"),
-    ("--settings", "--tenant"),
-    ("--acting-for", "--user"),
-    ("--text", "--no-follow"),
-)
+# What is typed silences the variables of what does not go together with it. (--agent wins over --model by itself, and an
+# agent may read SATCHEL_MODEL; --user is no agent's key's.)
+RIVALS = {
+    "--all": ("--cursor", "--after"),
+    "--cursor": ("--all",),
+    "--after": ("--all",),
+    "--once": ("--every",),
+    "--every": ("--once",),
+    "--continue": ("--session",),
+    "--session": ("--continue",),
+    "--model": ("--agent",),
+    "--agent": ("--no-agents",),
+    "--no-agents": ("--agent",),
+    "--settings": ("--tenant",),
+    "--tenant": ("--settings",),
+    "--acting-for": ("--user",),
+    "--text": ("--no-follow",),
+    "--no-follow": ("--text",),
+}
 _VARIABLES = {"--no-follow": variable("--follow")}
 ROLES = {"agent": ("--user",), "user": ("--acting-for",), "admin": ("--acting-for",)}
 
@@ -47,10 +54,9 @@ def typed(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def _against(words: Sequence[str]) -> Iterator[str]:
-    for pair in RIVALS:
-        given = [name for name in pair if is_typed(name)]
-        if len(given) == 1:
-            yield next(name for name in pair if name not in given)
+    for name, rivals in RIVALS.items():
+        if is_typed(name):
+            yield from (rival for rival in rivals if not is_typed(rival))
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name == "--role":
