@@ -38,9 +38,7 @@ FLOORS: tuple[tuple[str, frozenset[str]], ...] = (
     ),
     (
         "4",
-        frozenset(
-            {"http", "client", "console", "adapters", "sync", "testing", "engines", "opening", "servers", "traces"}
-        ),
+        frozenset({"http", "client", "sync", "testing", "engines", "opening", "servers", "traces"}),
     ),
     ("5", frozenset({"cli", "demo", "__main__"})),
 )

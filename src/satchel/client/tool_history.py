@@ -12,14 +12,11 @@ from satchel.client.pages import in_an_address
 from satchel.client.reading import RemoteReading, checked_cursor, path_of
 from satchel.client.snapshots import call_from, page_from
 from satchel.domain.ids import checked_id
-from satchel.domain.json_text import admit_value, kind_of
 from satchel.domain.page import Page
 from satchel.domain.run import Attempt
 from satchel.domain.tool_call import ToolCall
-from satchel.errors import InvalidInput, LimitExceeded
+from satchel.sessions.calls import admit_outcome, checked_step, is_ok
 from satchel.sessions.pages import is_newest_first
-
-STEP_NEEDS_RUN = "a step belongs to a run: give its attempt"
 
 
 class RemoteToolHistory(RemoteReading):
@@ -35,18 +32,9 @@ class RemoteToolHistory(RemoteReading):
         idempotency_key: str | None = None,
     ) -> ToolCall:
         """See satchel.SessionManager.append_tool_history."""
-        if not isinstance(call, Mapping):
-            raise InvalidInput(f"must be an object, not {kind_of(call)}", field="call")
-        known = {"tool", "arguments", "ok", "result", "error", "tool_call_id", "step"}
-        for name in call:
-            if name not in known:
-                raise InvalidInput(f"is unknown; one of {', '.join(sorted(known))}", field="call", pointer=f"/{name}")
-        error = call.get("error")
-        ok = call.get("ok", error is None)
-        if type(ok) is not bool:
-            raise InvalidInput("must be true or false", field="call", pointer="/ok")
+        ok, error = is_ok(call), call.get("error")
         body = self._call_fields(call.get("tool"), call.get("arguments"), call.get("tool_call_id"))
-        body["step"] = self._step(call.get("step"), attempt, "call")
+        body["step"] = checked_step(call.get("step"), attempt, field="call", limits=self._server.limits)
         body["ok"] = ok
         if "result" in call:
             body["result"] = self._outcome(call["result"], "result")
@@ -67,7 +55,9 @@ class RemoteToolHistory(RemoteReading):
         idempotency_key: str | None = None,
     ) -> ToolCall:
         """See satchel.SessionManager.start_tool_call."""
-        body = self._call_fields(tool, arguments, tool_call_id) | {"step": self._step(step, attempt, "step")}
+        body = self._call_fields(tool, arguments, tool_call_id) | {
+            "step": checked_step(step, attempt, field="step", limits=self._server.limits)
+        }
         call = await self._written(session_id, "", body, attempt, expected_version, idempotency_key)
         # What was called under this step before is given again, whatever the key.
         return call if call.is_open else msgspec.structs.replace(call, replayed=True)
@@ -158,16 +148,5 @@ class RemoteToolHistory(RemoteReading):
             "tool_call_id": tool_call_id,
         }
 
-    def _step(self, step: object, attempt: Attempt | None, field: str) -> str | None:
-        if step is None:
-            return None
-        if attempt is None:
-            raise InvalidInput(STEP_NEEDS_RUN, field=field)
-        return checked_id(step, field=field, limits=self._server.limits)
-
     def _outcome(self, value: object, field: str) -> msgspec.Raw:
-        limits = self._server.limits
-        body = admit_value(value, field=field, limits=limits)
-        if len(body) > limits.agent_message:
-            raise LimitExceeded(field=field, size=len(body), limit=limits.agent_message, setting="limits.agent_message")
-        return msgspec.Raw(body)
+        return msgspec.Raw(admit_outcome(value, field=field, limits=self._server.limits))
