@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("src", "tests", "tools", "pyproject.toml")
 TESTS = ("tests/conformance", "tests/property")
+SQLITE_TESTS = ("tests/conformance/test_sqlite.py",)
 SECONDS = 600
 
 
@@ -74,6 +75,28 @@ MUTANTS = (
                 new="self.keys = keys | self.keys",
             ),
         ),
+    ),
+    Mutant(
+        name="SQLite takes a key for new, and nothing says that it is not",
+        edits=(
+            Edit(
+                path="src/satchel/stores/sqlite/queries.sql",
+                old="INSERT INTO idempotency_records",
+                new="INSERT OR IGNORE INTO idempotency_records",
+            ),
+        ),
+        tests=SQLITE_TESTS,
+    ),
+    Mutant(
+        name="SQLite takes a key for new, and believes a refusal",
+        edits=(
+            Edit(
+                path="src/satchel/stores/sqlite/writer.py",
+                old="if not look and not _leaves_all(wanted, changes):",
+                new="if not look and not wanted:",
+            ),
+        ),
+        tests=SQLITE_TESTS,
     ),
     one(
         "idempotency keys without their side",

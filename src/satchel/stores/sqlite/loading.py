@@ -31,13 +31,18 @@ def load(
     clock: Clock,
     wanted: Mapping[SessionRef, Want],
     records: Mapping[SessionRef, SessionRecord],
+    *,
+    look: bool,
 ) -> Loaded:
-    """``records``: those that are known already, as they are in this transaction."""
+    """``records``: those that are known already, as they are in this transaction. ``look``: for the idempotency records
+    that are wanted, too."""
     sessions: dict[SessionRef, SessionState | SatchelError] = {}
     for ref, want in wanted.items():
         try:
             record = records.get(ref) or find_record(connection, ref)
-            sessions[ref] = SessionState(None) if record is None else _state(connection, clock, ref, want, record)
+            sessions[ref] = (
+                SessionState(None) if record is None else _state(connection, clock, ref, want, record, look=look)
+            )
         except Exception as error:  # noqa: BLE001  # whatever it is, it is this session's own
             sessions[ref] = _own_error(ref, error)
     return Loaded(sessions=sessions, clock=clock)
@@ -66,17 +71,11 @@ def find_record(connection: sqlite3.Connection, ref: SessionRef) -> SessionRecor
 
 
 def _state(
-    connection: sqlite3.Connection, clock: Clock, ref: SessionRef, want: Want, record: SessionRecord
+    connection: sqlite3.Connection, clock: Clock, ref: SessionRef, want: Want, record: SessionRecord, *, look: bool
 ) -> SessionState:
     state = SessionState(record)
-    keys = want.keys
-    if len(keys) <= 2:
-        for key in keys:
-            row = connection.execute(_IDEMPOTENCY_RECORD, (*ref, bytearray(key))).fetchone()
-            if row is not None:
-                state.keys[key] = idempotency_of(ref, key, row)
-    else:
-        _add_keys(connection, ref, keys, state)
+    if look:
+        _add_keys(connection, ref, want.keys, state)
     if want is not NOTHING:
         _add_wanted(connection, ref, want, record, state)
     if record.has_open_work and (want.open_work or is_overdue(record, clock)):
@@ -86,6 +85,12 @@ def _state(
 
 def _add_keys(connection: sqlite3.Connection, ref: SessionRef, keys: Sequence[bytes], state: SessionState) -> None:
     """Many at a time; the last lot is filled up with keys that are in it anyway."""
+    if len(keys) <= 2:
+        for key in keys:
+            row = connection.execute(_IDEMPOTENCY_RECORD, (*ref, bytearray(key))).fetchone()
+            if row is not None:
+                state.keys[key] = idempotency_of(ref, key, row)
+        return
     for start in range(0, len(keys), KEYS_AT_ONCE):
         lot = keys[start : start + KEYS_AT_ONCE]
         places = [bytearray(key) for key in (*lot, *[lot[0]] * (KEYS_AT_ONCE - len(lot)))]
