@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from satchel.domain.json_text import NO_JSON, decode
-from satchel.domain.run import Attempt, Run
+from satchel.domain.run import STATUSES, Attempt, Run
 from satchel.errors import InvalidInput
 from satchel.http import given, shapes
 from satchel.http.answers import Answer, Header, encode, page_of, texts, written
@@ -17,7 +17,7 @@ from satchel.http.call import Call
 from satchel.http.parameters import CURSOR, LIMIT, Parameter
 from satchel.http.resources.sessions import ONE, WRITE
 from satchel.http.route import Route
-from satchel.runs import LEASE, STATUSES
+from satchel.runs import LEASE
 
 PATH = ONE + "/runs"
 RUN = PATH + "/{run_id}"
