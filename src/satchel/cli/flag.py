@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 import msgspec
 from cyclopts import Group, Parameter
 
-from satchel.domain.run import RunStatus
+from satchel.domain.run import STATUSES
 from satchel.domain.spelling import value_given
 
 WHERE = Group("Where", sort_key=1)
@@ -69,8 +69,8 @@ def as_status(_kind: object, tokens: Sequence[Token]) -> str:
 
 def as_run_status(_kind: object, tokens: Sequence[Token]) -> str:
     status = tokens[0].value.upper()
-    if status not in get_args(RunStatus):
-        raise ValueError(f"must be one of {', '.join(get_args(RunStatus))}")
+    if status not in STATUSES:
+        raise ValueError(f"must be one of {', '.join(STATUSES)}")
     return status
 
 

@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from satchel.access import Access, check_user_size, checked_attempt, draft_parts, request
+from satchel.access import Access, checked_attempt, draft_parts, request
 from satchel.domain.decisions.children import AddChildRun
 from satchel.domain.decisions.runs import AddRun, CancelRun, RenewWaiting, RunDecision, StartRun
 from satchel.domain.ids import RANDOM_BYTES, checked_id, digest, encode_id
 from satchel.domain.message import admit_message
+from satchel.domain.rights import check_user_size
 from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run
 from satchel.runs.checks import LEASE, admit_task, check_options, checked_lease, checked_text, said_by_user
 from satchel.runs.written import run_written

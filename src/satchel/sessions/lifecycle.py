@@ -23,6 +23,7 @@ from satchel.domain.decisions.lifecycle import (
 from satchel.domain.ids import RANDOM_BYTES, SessionRef, checked_id, derived_session_id, encode_id
 from satchel.domain.message import admit_metadata
 from satchel.domain.policy import Policy
+from satchel.domain.rights import new_owner
 from satchel.domain.session import Session, session_from
 from satchel.runs import checked_text
 from satchel.sessions.generations import generation_behind, ref_of
@@ -54,7 +55,7 @@ class SessionLifecycle(SessionReading):
 
         Raises InvalidInput, NotAllowed, SessionExists.
         """
-        owner = self._owner(user_id)
+        owner = new_owner(self._access.principal, user_id, limits=self._access.limits)
         limits = self._access.limits
         self._check_title(title)
         checked_choice(if_exists, ("return", "raise"), field="if_exists")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from satchel.domain.json_text import NO_JSON
-from satchel.http import shapes
+from satchel.http import given, shapes
 from satchel.http.answers import Answer, encode, written
 from satchel.http.asgi import App
 from satchel.http.call import Call
@@ -93,7 +93,7 @@ ROUTES = (
         "ask_question",
         "Ask a human under a name: the run waits; or what was answered under this name before.",
         ask,
-        shapes.Ask,
+        given.Ask,
         required=True,
         answer=shapes.Asked,
     ),
@@ -102,7 +102,7 @@ ROUTES = (
         "add_text",
         "Some of a message that is being said: shown to who follows, and no event. May be repeated.",
         add_text,
-        shapes.NewText,
+        given.NewText,
         required=True,
         answer=shapes.TextAdded,
     ),
@@ -111,7 +111,7 @@ ROUTES = (
         "end_text",
         "A message that was streamed is final. A repeated call gives the first answer.",
         end_text,
-        shapes.EndOfText,
+        given.EndOfText,
         required=True,
         answer=shapes.Message,
     ),

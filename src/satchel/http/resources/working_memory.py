@@ -8,7 +8,7 @@ import msgspec
 
 from satchel.domain.memory import WorkingMemory
 from satchel.errors import InvalidInput
-from satchel.http import shapes
+from satchel.http import given, shapes
 from satchel.http.answers import Answer, encode, etag, written
 from satchel.http.asgi import App
 from satchel.http.bodies import admit_envelope, decode_as
@@ -74,7 +74,7 @@ ROUTES = (
         name="replace_working_memory",
         about="The whole memory anew; fields that are not given are empty. Needs a version.",
         handler=replace,
-        body=shapes.NewWorkingMemory,
+        body=given.NewWorkingMemory,
         answers={200: shapes.WorkingMemory},
         errors=(403, 404, 410, *WRITE, 428),
         is_write=True,
@@ -86,7 +86,7 @@ ROUTES = (
         name="update_working_memory",
         about="Patch by field: clear, remove, append, set, in this order. `set` and `clear` need a version.",
         handler=patch,
-        body=shapes.MemoryPatch,
+        body=given.MemoryPatch,
         answers={200: shapes.WorkingMemory},
         errors=(403, 404, 410, *WRITE, 428),
         is_write=True,

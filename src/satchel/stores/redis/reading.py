@@ -238,11 +238,9 @@ class Reader:
         if row is None:
             return True
         try:
-            record = record_of(ref.session_id, row)
+            return record_of(ref.session_id, row).is_past(after, revision)
         except StoreCorrupt:
             return True  # who looks hears of it
-        moved = revision is not None and record.revision != revision
-        return moved or record.last_seq > after or record.status == "DELETED"
 
 
 def _pairs(*filters: tuple[int, str | None]) -> list[bytes | str | int]:
