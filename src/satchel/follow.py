@@ -54,6 +54,7 @@ class Follower:
         self._text = text
         self._told: dict[StreamKey, int] = {} if position is None else {StreamKey(*position[:3]): position.offset}
         self._ended = False
+        self._short: tuple[int, int] | None = None  # where the last look ended, and what the record counted
 
     async def follow(self) -> AsyncIterator[Event | TextDelta]:
         while not self._is_over():
@@ -63,6 +64,7 @@ class Follower:
             record = page.record
             if len(page.events) == PAGE or record is None:
                 continue
+            self._pass_gap(page, record.last_seq)
             for stream in self._streams(record):
                 while self._told.get(stream.key, 0) < stream.offset and not self._is_over():
                     for item in await self._next_text(stream):
@@ -88,6 +90,17 @@ class Follower:
                     break
         return wanted
 
+    def _pass_gap(self, page: EventPage, last_seq: int) -> None:
+        """Rows at the log's end that the record counts and that are lost are passed by at the second look: who waits for them
+        would look without a pause, for ever."""
+        short = (self._after, last_seq)
+        if len(page.events) == PAGE or self._after >= last_seq or self._ended:
+            self._short = None
+        elif self._short == short:
+            self._after, self._short = last_seq, None
+        else:
+            self._short = short
+
     def _streams(self, record: SessionRecord) -> list[OpenStream]:
         """Those that are followed; what was told of others is forgotten."""
         if not self._text:
@@ -108,6 +121,7 @@ class Follower:
         if page.record is not None and page.record.last_seq > self._after:
             events = await self._page(before=page.record.last_seq + 1)
             items.extend(self._wanted(events))
+            self._pass_gap(events, page.record.last_seq)
             if self._after < page.record.last_seq:
                 return items  # more of them come first; the text is read again behind them
         if self._ended:

@@ -53,7 +53,7 @@ class RemoteMemory(RemoteReading):
         idempotency_key: str | None = None,
     ) -> WorkingMemory:
         """See satchel.SessionManager.replace_working_memory."""
-        given = memory.to_dict() if isinstance(memory, WorkingMemory) else memory
+        given: Any = memory.to_json() if isinstance(memory, WorkingMemory) else memory
         admit_memory(given, limits=self._server.limits)
         return await self._remember(
             "PUT",

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from satchel.domain.json_text import NO_JSON, decode
+from satchel.domain.json_text import NO_JSON
 from satchel.http import given, shapes
 from satchel.http.answers import Answer, encode, written
 from satchel.http.asgi import App
@@ -40,12 +40,13 @@ class End(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 async def ask(call: Call) -> App:
     given = await call.fields(NewQuestion)
+    schema: Any = given.schema  # JSON text: it is kept as received
     asked = await call.runs.ask_question(
         call.session_id,
         attempt_of(call),
         given.name,
         given.question,
-        schema=decode(bytes(given.schema)) if bytes(given.schema) else None,
+        schema=None if bytes(schema) in (b"", b"null") else schema,
         expires_in=given.expires_in,
         here=given.here,
         **call.write(given.expected_version),
