@@ -1,5 +1,6 @@
-"""Another PostgreSQL takes the lead: Patroni with a synchronous standby. A switchover as planned, kill -9 of the leader, and kill -9
-of a leader whose last writes had reached no standby; two processes and a service write on meanwhile, and nobody starts them anew.
+"""Another PostgreSQL takes the lead: Patroni with a synchronous standby. A switchover as planned, kill -9 of the leader, a
+leader that freezes and comes back, and kill -9 of one whose last writes had reached no standby. Two processes and a service write on
+meanwhile, and nobody starts them anew.
 
 A commit that waits for a standby is not acknowledged. With an asynchronous standby it is, and the third fault loses it: that
 variant must be found out."""
@@ -23,8 +24,9 @@ from tests.proof.writer import ADA
 
 WRITERS = 2
 STALLED = 1.5  # seconds of a leader whose standbys hear nothing any more, until it dies
-# Seconds without a single acknowledgement. A killed leader stays one until its time (`ttl`, 20 s) is over.
-LONGEST = {"switchover": 20.0, "kill": 45.0, "stalled kill": 45.0}
+# Seconds without a single acknowledgement. A killed leader stays one until its time (`ttl`, 20 s) is over; of a frozen one nobody
+# hears that it is gone, until a statement's patience (30 s) is over too.
+LONGEST = {"switchover": 20.0, "kill": 45.0, "freeze": 60.0, "stalled kill": 45.0}
 
 
 class TimedLedger(Ledger):
@@ -74,6 +76,21 @@ class Faults:
 
         await self._through("stalled kill" if stalled else "kill", one)
         await self._come_back(leader)
+
+    async def freeze(self) -> None:
+        leader = await asyncio.to_thread(self._cluster.leader)
+        assert leader is not None
+
+        def one() -> None:
+            leader.freeze()
+            self._cluster.wait_for_another(leader)
+
+        try:
+            await self._through("freeze", one)
+        finally:
+            leader.thaw()
+        await asyncio.to_thread(self._cluster.wait_until, self._cluster.is_whole, "the frozen one does not give way")
+        await more(self._ledger, 40)
 
     async def _come_back(self, node: PatroniNode) -> None:
         node.start()
@@ -133,6 +150,7 @@ async def failover(task: Task) -> Report:
                     if not task.weak:
                         await faults.switch_over()
                         await faults.kill()
+                        await faults.freeze()
                     await faults.kill(stalled=STALLED)
                 for writer in writers:
                     if writer.process.returncode is not None:

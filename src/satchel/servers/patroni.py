@@ -124,12 +124,12 @@ class PatroniNode:
             connection.close()
         return answer.status, said
 
-    def followers(self) -> list[str]:
-        """How each that follows it does so: `sync`, or `async`."""
+    def followers(self) -> dict[str, str]:
+        """How each that follows it does so, by name: `sync`, or `async`."""
         with contextlib.suppress(OSError):
-            told = json.loads(self.ask("/patroni")[1])
-            return [one["sync_state"] for one in told.get("replication", ()) if one["state"] == "streaming"]
-        return []
+            told = json.loads(self.ask("/patroni")[1]).get("replication", ())
+            return {one["application_name"]: one["sync_state"] for one in told if one["state"] == "streaming"}
+        return {}
 
     def says(self, path: str) -> bool:
         """`/primary`, `/sync`, `/replica`: whether it is one."""
@@ -162,18 +162,26 @@ class PatroniNode:
             os.kill(pid, signal.SIGSTOP)
         return len(senders)
 
+    def _all(self) -> list[int]:
+        assert self._process is not None, "it was not started"
+        postmaster = self.postmaster
+        return [self._process.pid, *([] if postmaster is None else [postmaster, *children(postmaster)])]
+
+    def freeze(self) -> None:
+        """It says nothing any more and closes no connection, as a machine that hangs, until it is thawed."""
+        _kill(self._all(), signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        _kill(self._all(), signal.SIGCONT)
+
     def kill(self) -> None:
         """Patroni and the whole of PostgreSQL, as by `kill -9`: as when the machine dies."""
         assert self._process is not None
         if self._watcher is not None:
             end_watch(self._watcher)
             self._watcher = None
-        self._process.send_signal(signal.SIGSTOP)  # it starts nothing any more
-        postmaster = self.postmaster
-        if postmaster is not None:
-            _kill([postmaster], signal.SIGSTOP)
-            _kill([*children(postmaster), postmaster], signal.SIGKILL)
-        self._process.kill()
+        self.freeze()  # it starts nothing any more
+        _kill(reversed(self._all()), signal.SIGKILL)
         self._process.wait()
 
     def stop(self) -> None:
@@ -284,11 +292,10 @@ class PatroniCluster:
         leader = self.leader()
         if leader is None:
             return False
-        running = [node for node in self.nodes if node.is_running]
+        others = [node for node in self.nodes if node.is_running and node is not leader]
         following = leader.followers()
-        return len(following) == len(running) - 1 and (
-            not self._synchronous
-            or ("sync" in following and any(node.says("/sync") for node in running if node is not leader))
+        return all(node.name in following for node in others) and (
+            not self._synchronous or any(following[node.name] == "sync" and node.says("/sync") for node in others)
         )
 
     def switch_over(self) -> PatroniNode:
