@@ -38,6 +38,10 @@ _BEGIN = (
     " SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL jit = off; SET LOCAL statement_timeout = 0"
 )
 
+# The driver looks up each type of ours once. It turns `jit` off for that and puts it back as it was: which must not be as in a
+# transaction of ours, or a pooler's next guest finds it off.
+_EVERY_TYPE = "SELECT NULL::bigint[], NULL::bytea[], NULL::boolean[], ARRAY[ROW(1)]"
+
 Row = Any  # asyncpg.Record, or the tuple of a row inside an array
 Fetch = Callable[..., Awaitable[list[Row]]]  # one statement and its values
 
@@ -138,6 +142,13 @@ async def _connect_to(dsn: str, address: Address, *, is_shared: bool) -> Line:
         max_cacheable_statement_size=0,
         server_settings=None if is_shared else _SETTINGS,
     )
+    if is_shared:
+        try:
+            async with connection.transaction():
+                await connection.fetch(_EVERY_TYPE, timeout=address.connect_timeout)
+        except BaseException:
+            connection.terminate()
+            raise
     return Line(connection, is_shared=is_shared)
 
 
