@@ -199,6 +199,13 @@ class PostgresServer:
         except subprocess.TimeoutExpired:
             self.kill()
 
+    def stand_by(self) -> None:
+        """Start it anew as a standby that no primary feeds: it can be read, and refuses every write."""
+        assert self._folder is not None
+        self.shut_down()
+        (self._folder / "data" / "standby.signal").touch()
+        self.start_again()
+
     def stop(self) -> None:
         """For good; twice is fine."""
         self.shut_down()

@@ -20,6 +20,11 @@ def single_hosts(dsn: str) -> tuple[str, ...]:
     return tuple(parts._replace(netloc=account + at + host).geturl() for host in hosts.split(","))
 
 
+def name_of_host(dsn: str) -> str:
+    """Without the account and its password."""
+    return urlsplit(dsn).netloc.rpartition("@")[2]
+
+
 async def first_that_answers(
     asks: Iterable[Callable[[], Coroutine[Any, Any, T]]],
     *,

@@ -12,7 +12,7 @@ from satchel.errors import StoreUnavailable
 from satchel.store import Capabilities, Change, Finding, Loaded, Schema, Setting
 from satchel.stores.postgres import erasing, reading, schema, settings
 from satchel.stores.postgres.address import parse_address
-from satchel.stores.postgres.checking import check
+from satchel.stores.postgres.checking import check, check_hosts
 from satchel.stores.postgres.connection import (
     DRIVER_ERRORS,
     FAULTS,
@@ -62,7 +62,9 @@ class PostgresStore(ServerStore):
         return _CAPABILITIES
 
     async def check(self) -> Sequence[Finding]:
-        return await check(self._fetch, self._address)
+        """Also before it is open: then of the hosts alone."""
+        hosts = await check_hosts(self._address)
+        return hosts if self._opened is None else [*await check(self._fetch, self._address), *hosts]
 
     async def schema(self) -> Schema:
         try:
