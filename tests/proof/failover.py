@@ -35,12 +35,15 @@ class TimedLedger(Ledger):
     def __init__(self) -> None:
         super().__init__()
         self.times: list[tuple[float, bool]] = []
+        self.when: dict[str, float] = {}
 
     def feed(self, line: bytes) -> None:
         before = len(self.done)
         super().feed(line)
         if len(self.done) > before:
-            self.times.append((time.monotonic(), next(reversed(self.done)).startswith("h-")))
+            key = next(reversed(self.done))
+            self.when[key] = time.monotonic()
+            self.times.append((self.when[key], key.startswith("h-")))
 
     def longest_gap(self, since: float) -> float:
         moments = [since, *(moment for moment, _ in self.times if moment > since), time.monotonic()]
@@ -58,6 +61,14 @@ class Faults:
         self._cluster = cluster
         self._ledger = ledger
         self.seconds: dict[str, float] = {}
+        self.began: dict[str, float] = {}
+
+    def tell_of_lost(self) -> None:
+        """When they were acknowledged."""
+        for name, began in self.began.items():
+            later = [moment for key, moment in self._ledger.when.items() if key not in self._ledger.stored]
+            if seconds := sorted(round(moment - began, 2) for moment in later if moment > began):
+                self._ledger.faults.append(f"{len(seconds)} lost, {seconds[0]} to {seconds[-1]} s after the {name}")
 
     async def switch_over(self) -> None:
         await self._through("switchover", self._cluster.switch_over)
@@ -99,7 +110,7 @@ class Faults:
 
     async def _through(self, name: str, fault: Callable[[], object]) -> None:
         await more(self._ledger, 100)
-        began = time.monotonic()
+        began = self.began[name] = time.monotonic()
         await asyncio.to_thread(fault)
         await more(self._ledger, 100)
         if not self._task.weak:
@@ -163,6 +174,7 @@ async def failover(task: Task) -> Report:
                 await asyncio.gather(*(writer.kill() for writer in writers))
                 served.stop()
             await ledger.prove(sessions, every)
+            faults.tell_of_lost()
             unknown = await ledger.ask_again(sessions, runs, every)
             await settle_runs(store, runs, ledger, run_sessions)
     return Report(

@@ -70,7 +70,7 @@ class PatroniNode:
                     "scope": "satchel",
                     "name": self.name,
                     "restapi": {"listen": f"{_HERE}:{self._rest}", "connect_address": f"{_HERE}:{self._rest}"},
-                    "etcd3": {"hosts": [f"{_HERE}:{etcd}"]},
+                    "etcd": {"hosts": [f"{_HERE}:{etcd}"]},
                     "bootstrap": bootstrap,
                     "postgresql": {
                         "listen": f"{_HERE}:{self.port}",
@@ -124,12 +124,17 @@ class PatroniNode:
             connection.close()
         return answer.status, said
 
+    def told(self) -> dict[str, Any]:
+        """What its Patroni says of it; nothing, if nobody answers."""
+        with contextlib.suppress(OSError, ValueError):
+            found: dict[str, Any] = json.loads(self.ask("/patroni")[1])
+            return found
+        return {}
+
     def followers(self) -> dict[str, str]:
         """How each that follows it does so, by name: `sync`, or `async`."""
-        with contextlib.suppress(OSError):
-            told = json.loads(self.ask("/patroni")[1]).get("replication", ())
-            return {one["application_name"]: one["sync_state"] for one in told if one["state"] == "streaming"}
-        return {}
+        streams = self.told().get("replication", ())
+        return {one["application_name"]: one["sync_state"] for one in streams if one["state"] == "streaming"}
 
     def says(self, path: str) -> bool:
         """`/primary`, `/sync`, `/replica`: whether it is one."""
@@ -259,6 +264,7 @@ class PatroniCluster:
         self._etcd = start(
             [
                 *(etcd, "--name", "e1", "--data-dir", str(folder / "etcd"), "--initial-cluster", f"e1={there}"),
+                "--enable-v2",  # Patroni reads it as it is; of the newer interface it keeps a copy that may be old
                 *("--listen-client-urls", here, "--advertise-client-urls", here),
                 *("--listen-peer-urls", there, "--initial-advertise-peer-urls", there),
             ],
@@ -294,7 +300,10 @@ class PatroniCluster:
             return False
         others = [node for node in self.nodes if node.is_running and node is not leader]
         following = leader.followers()
-        return all(node.name in following for node in others) and (
+        timeline = leader.told().get(
+            "timeline"
+        )  # a former leader follows a little while on its own, and is rewound then
+        return all(node.name in following and node.told().get("timeline") == timeline for node in others) and (
             not self._synchronous or any(following[node.name] == "sync" and node.says("/sync") for node in others)
         )
 
