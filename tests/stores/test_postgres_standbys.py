@@ -11,7 +11,8 @@ import asyncpg
 import pytest
 
 import satchel
-from satchel import OutcomeUnknown, SessionManager, StoreBusy, StoreUnavailable, commit
+from satchel import OutcomeUnknown, SessionManager, StoreBusy, StoreUnavailable
+from satchel.commit import waiting
 from satchel.servers import PostgresServer
 from satchel.stores.postgres import connection
 from tests.servers.postgres import server
@@ -44,7 +45,7 @@ def own() -> Iterator[PostgresServer]:
 @pytest.fixture
 async def session(own: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[SessionManager, str]]:
     monkeypatch.setattr(connection, "STATEMENT_PATIENCE", 1.0)
-    monkeypatch.setattr(commit, "PATIENCE", 1.0)
+    monkeypatch.setattr(waiting, "PATIENCE", 1.0)
     async with satchel.open(own.url() + "?connect_timeout=1") as store:
         manager = SessionManager(store, ADA)
         session_id = (await manager.create_session()).session_id
