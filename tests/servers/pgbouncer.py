@@ -11,7 +11,7 @@ from typing import Self
 
 from satchel.servers import ServerMissing
 from satchel.servers.postgres import USER
-from satchel.servers.program import account, free_port, new_folder, remove, start
+from satchel.servers.program import account, end_watch, free_port, new_folder, remove, start, watch_over
 
 PATIENCE = 20.0  # seconds
 
@@ -25,6 +25,7 @@ class PgBouncer:
         self._ignored = ignored
         self._size = size
         self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
         self._program: str | None = None
         self.port = 0
@@ -62,6 +63,7 @@ class PgBouncer:
         self._process = start(
             [self._program, folder / "pgbouncer.ini"], folder=folder, owner=account("postgres"), log=folder / "log"
         )
+        self._watcher = watch_over(self._process, folder, signal_name="TERM")
         deadline = time.monotonic() + PATIENCE
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -76,6 +78,9 @@ class PgBouncer:
         return True
 
     def _kill(self) -> None:
+        if self._watcher is not None:
+            end_watch(self._watcher)
+            self._watcher = None
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()

@@ -64,12 +64,14 @@ async def test_processes_that_share_four_connections_lose_nothing_when_it_is_sta
         ledger = Ledger()
         writers = [start(pooler.before(url), str(number), 16, session_ids) for number in range(2)]
         readers = [asyncio.create_task(asyncio.to_thread(writer.communicate)) for writer in writers]
-        await until_written(manager, session_ids, 600)
-        await asyncio.to_thread(pooler.start_again)
-        await until_written(manager, session_ids, 1_200)
-        assert [writer.poll() for writer in writers] == [None] * 2, "an error reached a caller"
-        for writer in writers:
-            writer.kill()
+        try:
+            await until_written(manager, session_ids, 600)
+            await asyncio.to_thread(pooler.start_again)
+            await until_written(manager, session_ids, 1_200)
+            assert [writer.poll() for writer in writers] == [None] * 2, "an error reached a caller"
+        finally:
+            for writer in writers:
+                writer.kill()
         for reader in readers:
             ledger.read((await reader)[0])
         stored = await check(manager, session_ids, ledger)

@@ -14,7 +14,7 @@ from satchel.domain.record import SessionStatus
 from satchel.domain.run import RunStatus
 from satchel.domain.state import Clock, Want
 from satchel.domain.stream import StreamKey
-from satchel.errors import StoreMisused
+from satchel.errors import StoreMisused, StoreUnavailable
 from satchel.store import (
     CallPage,
     Change,
@@ -166,6 +166,18 @@ class ServerStore(Store):
         return self._kept(opened, self._transact(opened, wanted, decide))
 
     async def _transact(
+        self, opened: _Open, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
+    ) -> list[Outcome]:
+        """Again, once, when a connection was lost before anything was written."""
+        losses = opened.pool.losses
+        try:
+            return await self._transact_once(opened, wanted, decide)
+        except StoreUnavailable as error:
+            if opened.pool.losses == losses or isinstance(error.__cause__, TimeoutError):
+                raise
+        return await self._transact_once(opened, wanted, decide)
+
+    async def _transact_once(
         self, opened: _Open, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
     ) -> list[Outcome]:
         if opened.vouched != opened.pool.losses:
