@@ -144,3 +144,10 @@ class PostgresServer(PrivateServer):
         )
         if done.returncode != 0:
             raise RuntimeError(done.stderr.decode(errors="replace"))
+
+    def stand_by(self) -> None:
+        """Start it anew as a standby that no primary feeds: it can be read, and refuses every write."""
+        assert self._folder is not None
+        self.shut_down()
+        (self._folder / "data" / "standby.signal").touch()
+        self.start_again()
