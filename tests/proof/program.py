@@ -43,7 +43,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     run: Callable[[Task], Coroutine[Any, Any, Report]]
     bounds: Mapping[str, int]
     weak: tuple[str, ...]
-    stores: tuple[str, ...] = tuple(STORES)
+    stores: tuple[str, ...] = tuple(name for name, kind in STORES.items() if kind.is_one)
     weak_bounds: Mapping[str, int] = {}  # how much of it is enough to find what is broken
     server_bounds: Mapping[str, int] = {}  # where a server must be started anew each time
 

@@ -1,4 +1,4 @@
-"""The stores that the programs run on. Another one joins by a line in ``STORES``."""
+"""The stores that the programs run on. Another one joins by a ``Kind`` in ``STORES``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from satchel.servers import MariadbServer, PostgresServer, ServerMissing, mariadb, postgres
+from satchel.servers import MariadbServer, PostgresServer, RedisServer, ServerMissing, mariadb, postgres, redis
 from satchel.servers.program import children
+from tests.proof.cluster import Fleet
 
 
 class Server(Protocol):
@@ -42,7 +43,7 @@ class Database:
 
 class Kind(NamedTuple):
     """``megabytes``: of a disk that is enough for it to be made and written to for some seconds. ``weak``: the setting by
-    which a power cut loses what was acknowledged."""
+    which a power cut loses what was acknowledged. ``is_one``: one server, or none: it stands or falls as a whole."""
 
     name: str
     make: Callable[[Path, bool], Any]  # in this folder, durable or not: a context manager that gives a Database
@@ -50,6 +51,7 @@ class Kind(NamedTuple):
     weak: str
     has_server: bool
     version: Callable[[], str]  # "" where it is not installed
+    is_one: bool = True
 
 
 @contextmanager
@@ -75,6 +77,14 @@ def _on(make: Callable[..., Server], weak: Mapping[str, str], *, weak_option: st
             server.stop()
 
     return made
+
+
+@contextmanager
+def _fleet(folder: Path, is_durable: bool) -> Iterator[Database]:
+    """Three masters, each with a replica."""
+    assert is_durable, "nobody asks for a weak one"
+    with Fleet(folder) as fleet:
+        yield Database(fleet.url(), server=fleet)
 
 
 def _said_by(program: Callable[[], Path]) -> Callable[[], str]:
@@ -118,11 +128,28 @@ STORES = {
             has_server=True,
             version=_said_by(lambda: mariadb.program("mariadbd")),
         ),
+        Kind(
+            "redis",
+            _on(RedisServer, {"appendfsync": "everysec"}, weak_option="?durability=relaxed"),
+            megabytes=64,
+            weak="appendfsync=everysec",
+            has_server=True,
+            version=_said_by(redis.program),
+        ),
+        Kind(
+            "redis-cluster",
+            _fleet,
+            megabytes=0,
+            weak="",
+            has_server=True,
+            version=_said_by(redis.program),
+            is_one=False,
+        ),
     )
 }
 
 
 def versions() -> dict[str, str]:
     """Of what the figures depend on."""
-    found = {name: kind.version() for name, kind in STORES.items()}
+    found = {name: kind.version() for name, kind in STORES.items() if kind.is_one}
     return {name: version for name, version in found.items() if version}
