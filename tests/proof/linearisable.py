@@ -16,9 +16,8 @@ from satchel import SessionManager
 from tests.proof.caller import ADA, Order, lines_of
 from tests.proof.history import Call, Line, read_history
 from tests.proof.linear import check
-from tests.proof.program import Program, Report, Task
+from tests.proof.program import EVERYWHERE, Program, Report, Task
 from tests.proof.served import ROOT, Served
-from tests.proof.stores import STORES
 
 TASKS = 12
 
@@ -109,7 +108,7 @@ LINEARISABLE = Program(
     name="linearisable",
     shows="each session is one order of calls, whoever asks, by whatever door",
     run=linearisable,
-    stores=tuple(STORES),
+    stores=(*EVERYWHERE, "redis-cluster"),
     bounds={"events": 20_000, "processes": 4, "http": 2, "sessions": 6, "seed": 1},
     weak=("answers_before_commit", "stale_reads", "applies_twice", "decides_on_stale"),
     weak_bounds={"events": 3_000, "processes": 3, "http": 0},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.proof.failing_sync import FAILING_SYNC
 from tests.proof.full_disk import FULL_DISK
+from tests.proof.full_memory import FULL_MEMORY
 from tests.proof.hostile import HOSTILE
 from tests.proof.kills import KILLS
 from tests.proof.linearisable import LINEARISABLE
@@ -12,5 +13,6 @@ from tests.proof.program import Program
 from tests.proof.soak import SOAK
 
 PROGRAMS: dict[str, Program] = {
-    program.name: program for program in (LINEARISABLE, KILLS, POWER_CUT, FULL_DISK, FAILING_SYNC, HOSTILE, SOAK)
+    program.name: program
+    for program in (LINEARISABLE, KILLS, POWER_CUT, FULL_DISK, FULL_MEMORY, FAILING_SYNC, HOSTILE, SOAK)
 }

@@ -43,7 +43,7 @@ class Database:
 
 class Kind(NamedTuple):
     """``megabytes``: of a disk that is enough for it to be made and written to for some seconds. ``weak``: the setting by
-    which a power cut loses what was acknowledged. ``is_one``: one server, or none: it stands or falls as a whole."""
+    which a power cut loses what was acknowledged. ``is_special``: only the programs that ask for it run on it."""
 
     name: str
     make: Callable[[Path, bool], Any]  # in this folder, durable or not: a context manager that gives a Database
@@ -51,7 +51,7 @@ class Kind(NamedTuple):
     weak: str
     has_server: bool
     version: Callable[[], str]  # "" where it is not installed
-    is_one: bool = True
+    is_special: bool = False
 
 
 @contextmanager
@@ -101,6 +101,8 @@ def _said_by(program: Callable[[], Path]) -> Callable[[], str]:
     return version
 
 
+_REDIS = _on(RedisServer, {"appendfsync": "everysec"}, weak_option="?durability=relaxed")
+
 STORES = {
     kind.name: kind
     for kind in (
@@ -130,11 +132,20 @@ STORES = {
         ),
         Kind(
             "redis",
-            _on(RedisServer, {"appendfsync": "everysec"}, weak_option="?durability=relaxed"),
+            _REDIS,
             megabytes=64,
             weak="appendfsync=everysec",
             has_server=True,
             version=_said_by(redis.program),
+        ),
+        Kind(
+            "redis-relaxed",  # one that acknowledges before the disk has it does not end itself when it cannot write
+            lambda folder, _: _REDIS(folder, False),
+            megabytes=64,
+            weak="",
+            has_server=True,
+            version=_said_by(redis.program),
+            is_special=True,
         ),
         Kind(
             "redis-cluster",
@@ -143,7 +154,7 @@ STORES = {
             weak="",
             has_server=True,
             version=_said_by(redis.program),
-            is_one=False,
+            is_special=True,
         ),
     )
 }
@@ -151,5 +162,5 @@ STORES = {
 
 def versions() -> dict[str, str]:
     """Of what the figures depend on."""
-    found = {name: kind.version() for name, kind in STORES.items() if kind.is_one}
+    found = {name: kind.version() for name, kind in STORES.items() if not kind.is_special}
     return {name: version for name, version in found.items() if version}
