@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.proof.exactly_once import EXACTLY_ONCE
 from tests.proof.failing_sync import FAILING_SYNC
 from tests.proof.full_disk import FULL_DISK
 from tests.proof.full_memory import FULL_MEMORY
@@ -14,5 +15,5 @@ from tests.proof.soak import SOAK
 
 PROGRAMS: dict[str, Program] = {
     program.name: program
-    for program in (LINEARISABLE, KILLS, POWER_CUT, FULL_DISK, FULL_MEMORY, FAILING_SYNC, HOSTILE, SOAK)
+    for program in (LINEARISABLE, KILLS, POWER_CUT, FULL_DISK, FULL_MEMORY, FAILING_SYNC, EXACTLY_ONCE, HOSTILE, SOAK)
 }
