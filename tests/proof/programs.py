@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.proof.cut_off import CUT_OFF
 from tests.proof.exactly_once import EXACTLY_ONCE
 from tests.proof.failing_sync import FAILING_SYNC
 from tests.proof.full_disk import FULL_DISK
@@ -15,5 +16,16 @@ from tests.proof.soak import SOAK
 
 PROGRAMS: dict[str, Program] = {
     program.name: program
-    for program in (LINEARISABLE, KILLS, POWER_CUT, FULL_DISK, FULL_MEMORY, FAILING_SYNC, EXACTLY_ONCE, HOSTILE, SOAK)
+    for program in (
+        LINEARISABLE,
+        KILLS,
+        CUT_OFF,
+        POWER_CUT,
+        FULL_DISK,
+        FULL_MEMORY,
+        FAILING_SYNC,
+        EXACTLY_ONCE,
+        HOSTILE,
+        SOAK,
+    )
 }
