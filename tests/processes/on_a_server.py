@@ -19,6 +19,8 @@ from tests.processes.ledger import ADA, Ledger, check, contents, start
 from tests.processes.rivals import rival_processes
 from tests.stores.on_a_server import option
 
+SHARED = 200  # sessions
+
 
 class Server(Protocol):
     def url(self) -> str: ...
@@ -44,7 +46,8 @@ class OnAServer:
         ledger = Ledger()
         async with satchel.open(url) as store:
             manager = SessionManager(store, ADA)
-            session_ids = [(await manager.create_session()).session_id for _ in range(40)]
+            created = await asyncio.gather(*(manager.create_session() for _ in range(SHARED)))
+            session_ids = [session.session_id for session in created]
             writers = [start(url, str(number), 32, session_ids) for number in range(4)]
             readers = [asyncio.create_task(asyncio.to_thread(writer.communicate)) for writer in writers]
             await until_written(manager, session_ids, 1_500)

@@ -83,39 +83,21 @@ async def _besieged(task: Task, cluster: PartedCluster, began: float) -> Report:
         if what == "done":
             told.append((time.monotonic(), session_id))
 
-    during = 0
-    async with satchel.open(url + ("&replicas=0" if task.weak else "")) as store, satchel.open(url) as other:
-        sessions, runs = SessionManager(store, ADA), RunManager(store, ADA)
+    async with satchel.open(url) as other:
+        sessions, runs = SessionManager(other, ADA), RunManager(other, ADA)
         session_ids = [(await sessions.create_session()).session_id for _ in range(SESSIONS)]
-        writer = Writer(sessions, runs, tell)
-        watchers = [Watcher(SessionManager(other, ADA), session_id) for session_id in session_ids]
+        watchers = [Watcher(sessions, session_id) for session_id in session_ids]
         watching = [asyncio.create_task(watcher.watch()) for watcher in watchers]
-        writing = [asyncio.create_task(writer.go_on(f"c-{number}", session_ids)) for number in range(TASKS)]
-        try:
-            for cut in range(task.bounds["cuts"]):
-                await more(ledger, 300)
-                alone = cluster.masters()[cut % MASTERS]
-                there = [session_id for session_id in session_ids if slot_of(session_id) in slots_of(alone)]
-                cut_at = time.monotonic()
-                cluster.cut_off(alone)
-                moved = functools.partial(has_moved, cluster, alone)
-                await asyncio.to_thread(cluster.wait_until, moved, "no replica takes its place")
-                await more(ledger, 300)
-                healed_at = time.monotonic()
-                cluster.heal()
-                await asyncio.to_thread(
-                    cluster.wait_until, cluster.is_whole, "the one that was cut off does not come back"
-                )
-                await more(ledger, 300)
-                found = sum(cut_at < at < healed_at and session_id in there for at, session_id in told)
-                if not found:
-                    ledger.faults.append("none was acknowledged where the cut was: it proves nothing")
-                during += found
-                task.say(f"{cut + 1} cuts, {len(ledger.done)} acknowledged, {found} of them where the cut was")
-        finally:
-            for one in writing:
-                one.cancel()
-            await asyncio.gather(*writing, return_exceptions=True)
+        async with satchel.open(url + ("&replicas=0" if task.weak else "")) as store:
+            writer = Writer(SessionManager(store, ADA), RunManager(store, ADA), tell)
+            writing = [asyncio.create_task(writer.go_on(f"c-{number}", session_ids)) for number in range(TASKS)]
+            try:
+                during = await cut_again_and_again(task, cluster, ledger, session_ids, told)
+            finally:
+                for one in writing:
+                    one.cancel()
+                await asyncio.gather(*writing, return_exceptions=True)
+        # What was handed in is finished by now.
         await ledger.prove(sessions, session_ids)
         unknown = 0 if task.weak else await ledger.ask_again(sessions, runs, session_ids)
         with contextlib.suppress(TimeoutError):
@@ -141,6 +123,32 @@ async def _besieged(task: Task, cluster: PartedCluster, began: float) -> Report:
         faults=ledger.faults,
         seconds=time.monotonic() - began,
     )
+
+
+async def cut_again_and_again(
+    task: Task, cluster: PartedCluster, ledger: Ledger, session_ids: list[str], told: list[tuple[float, str]]
+) -> int:
+    """How many were acknowledged where the cut was, while it was."""
+    during = 0
+    for cut in range(task.bounds["cuts"]):
+        await more(ledger, 300)
+        alone = cluster.masters()[cut % MASTERS]
+        there = [session_id for session_id in session_ids if slot_of(session_id) in slots_of(alone)]
+        cut_at = time.monotonic()
+        cluster.cut_off(alone)
+        moved = functools.partial(has_moved, cluster, alone)
+        await asyncio.to_thread(cluster.wait_until, moved, "no replica takes its place")
+        await more(ledger, 300)
+        healed_at = time.monotonic()
+        cluster.heal()
+        await asyncio.to_thread(cluster.wait_until, cluster.is_whole, "the one that was cut off does not come back")
+        await more(ledger, 300)
+        found = sum(cut_at < at < healed_at and session_id in there for at, session_id in told)
+        if not found:
+            ledger.faults.append("none was acknowledged where the cut was: it proves nothing")
+        during += found
+        task.say(f"{cut + 1} cuts, {len(ledger.done)} acknowledged, {found} of them where the cut was")
+    return during
 
 
 async def unseen(sessions: SessionManager, watchers: list[Watcher]) -> AsyncIterator[str]:
