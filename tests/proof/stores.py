@@ -52,12 +52,19 @@ class Kind(NamedTuple):
     has_server: bool
     version: Callable[[], str]  # "" where it is not installed
     is_special: bool = False
+    is_private: bool = False  # no other process can open it
 
 
 @contextmanager
 def _sqlite(folder: Path, is_durable: bool) -> Iterator[Database]:
     """SQLite's setting is the connection's own, and no option of ours: a weak writer is one with a hand in its works."""
     yield Database(f"sqlite:///{folder}/proof.db", weak_writers="" if is_durable else "synchronous_off")
+
+
+@contextmanager
+def _memory(folder: Path, is_durable: bool) -> Iterator[Database]:
+    """It lives in the process that opens it."""
+    yield Database("memory:")
 
 
 def _on(make: Callable[..., Server], weak: Mapping[str, str], *, weak_option: str = "") -> Callable[[Path, bool], Any]:
@@ -137,6 +144,16 @@ STORES = {
             weak="appendfsync=everysec",
             has_server=True,
             version=_said_by(redis.program),
+        ),
+        Kind(
+            "memory",
+            _memory,
+            megabytes=0,
+            weak="",
+            has_server=False,
+            version=str,
+            is_special=True,
+            is_private=True,
         ),
         Kind(
             "redis-relaxed",  # one that acknowledges before the disk has it does not end itself when it cannot write
