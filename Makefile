@@ -18,7 +18,8 @@ UV_VERSION := 0.13.9
 BIN := .venv/bin
 CODE := $(wildcard src tests benchmarks tools)
 DEMO_WHEELS := $(CURDIR)/.cache/demo-wheels
-PYTEST := SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/python -m pytest
+# Python writes compiled files beside the code here, as it does unless told otherwise: the tests start some hundred interpreters.
+PYTEST := PYTHONDONTWRITEBYTECODE= SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/python -m pytest
 
 .PHONY: help demo serve test test-full proof check format bench mutants openapi lock clean venv demo-wheels databases
 

@@ -1,4 +1,4 @@
-"""Requests per second of ``satchel serve``, beside a bare echo on the same HTTP server, over the same connections."""
+"""Requests of ``satchel serve``, beside a bare echo of one message in the same framework, over the same connections."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ from pathlib import Path
 from benchmarks.figures import Figure, bounded, compared, in_turn
 
 CONNECTIONS = 32
+MESSAGE = json.dumps({"role": "user", "content": "x" * 400}).encode()
 
+# The same framework on the same HTTP server, as one writes it: a route that takes JSON and answers with it.
 _ECHO = """
-import socket, sys
+import socket
+from typing import Any
+
 import uvicorn
+from litestar import Litestar, post
 
-async def echo(scope, receive, send):
-    body = b""
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            break
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+@post("/", status_code=200)
+async def echo(data: dict[str, Any]) -> dict[str, Any]:
+    return data
 
+app = Litestar([echo], openapi_config=None, logging_config=None)
 listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # for TCP_NODELAY
 listener.bind(("127.0.0.1", 0))
 listener.listen(2048)
 print(f"http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)
-config = uvicorn.Config(echo, http="httptools", ws="none", loop="none", lifespan="off", log_config=None, access_log=False)
+config = uvicorn.Config(app, http="httptools", ws="none", loop="none", lifespan="off", log_config=None, access_log=False)
 uvicorn.Server(config).run(sockets=[listener])
 """
 
@@ -127,43 +126,64 @@ async def process(*command: str, cwd: str, errors: int = subprocess.DEVNULL) -> 
 async def http(*, rounds: int, each: int) -> list[Figure]:
     """With authentication, limits, metrics and a log line for each request."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = Path(folder, "satchel.toml")
-        settings.write_text("[server]\nrequests_per_second = 1000000\nburst = 1000000\n")  # noqa: ASYNC240  # a small local file
-        log = os.open(f"{folder}/server.log", os.O_WRONLY | os.O_CREAT)
-        serve = (sys.executable, "-m", "satchel", "serve", "--no-agents", "--port", "0", "--store", "sqlite:///a.db")
-        async with (
-            process(*serve, cwd=folder, errors=log) as ours,
-            process(sys.executable, "-c", _ECHO, cwd=folder) as echo,
-        ):
-            os.close(log)
-            return await _figures(ours, echo, Path(folder, "a.db.key").read_text().strip(), rounds, each)  # noqa: ASYNC240
+        async with _served(folder, "a.db") as ours, process(sys.executable, "-c", _ECHO, cwd=folder) as echo:
+            figures = await _figures(*ours, echo, rounds, each)
+            async with _served(folder, "b.db", "--workers", "2") as several:
+                return [*figures, await _by_several(ours, several, rounds, each)]
 
 
-async def _figures(ours: str, echo: str, key: str, rounds: int, each: int) -> list[Figure]:
-    message = json.dumps({"role": "user", "content": "x" * 400}).encode()
+_Server = tuple[str, str]  # its address, and a key for it
+
+
+@asynccontextmanager
+async def _served(folder: str, file: str, *flags: str) -> AsyncIterator[_Server]:
+    settings = Path(folder, "satchel.toml")
+    settings.write_text("[server]\nrequests_per_second = 1000000\nburst = 1000000\n")  # noqa: ASYNC240  # a small local file
+    log = os.open(f"{folder}/{file}.log", os.O_WRONLY | os.O_CREAT)
+    command = ("-m", "satchel", "serve", "--no-agents", "--port", "0", "--store", f"sqlite:///{file}", *flags)
+    try:
+        async with process(sys.executable, *command, cwd=folder, errors=log) as address:
+            yield address, Path(folder, f"{file}.key").read_text().strip()  # noqa: ASYNC240  # the same
+    finally:
+        os.close(log)
+
+
+async def _by_several(one: _Server, several: _Server, rounds: int, each: int) -> Figure:
+    """Appends to two processes on one file and one port, beside those to one. Each is in its session, once."""
+    sessions = [await _sessions(*server) for server in (one, several)]
+    counts = [0, 0]
+
+    async def measure(number: int) -> float:
+        url, key = (one, several)[number]
+        counts[number] += each
+        return (await load(url, _appends(sessions[number], key), each))[0] * 1e6
+
+    for number in (0, 1):
+        await measure(number)
+    ours, limits = await in_turn(partial(measure, 1), partial(measure, 0), rounds=rounds)
+    for (url, key), made, count in zip((one, several), sessions, counts, strict=True):
+        for session in made:
+            found = await _once(url, request("GET", f"/v1/sessions/{session}?include=", key))
+            assert found["last_seq"] == count, found
+    return compared("http.append.workers", "µs a request", ours, limits, reach=0.9)
+
+
+async def _figures(ours: str, key: str, echo: str, rounds: int, each: int) -> list[Figure]:
     session = (await _once(ours, request("POST", "/v1/sessions", key, b"{}")))["session_id"]
-    sessions = [
-        (await _once(ours, request("POST", "/v1/sessions", key, b"{}")))["session_id"] for _ in range(CONNECTIONS)
-    ]
+    sessions = await _sessions(ours, key)
     for _ in range(50):
-        await _once(ours, request("POST", f"/v1/sessions/{session}/messages", key, message))
-    page = await _once(ours, request("GET", f"/v1/sessions/{session}/messages?limit=50", key))
+        await _once(ours, request("POST", f"/v1/sessions/{session}/messages", key, MESSAGE))
     figures: list[Figure] = []
     kinds = {
-        "http.append": (
-            [request("POST", f"/v1/sessions/{one}/messages", key, message) for one in sessions],
-            message,
-            0.28,
-        ),
-        "http.get": ([request("GET", f"/v1/sessions/{session}?include=", key)] * CONNECTIONS, b"{}", 0.4),
+        "http.append": (_appends(sessions, key), 0.28),
+        "http.get": ([request("GET", f"/v1/sessions/{session}?include=", key)] * CONNECTIONS, 0.4),
         "http.messages50": (
             [request("GET", f"/v1/sessions/{session}/messages?limit=50", key)] * CONNECTIONS,
-            json.dumps(page).encode(),
             0.35,
         ),
     }
-    for name, (requests, body, reach) in kinds.items():
-        bare = [request("POST", "/", key, body)] * CONNECTIONS
+    bare = [request("POST", "/", key, MESSAGE)] * CONNECTIONS
+    for name, (requests, reach) in kinds.items():
         alone: list[float] = []
 
         async def measure_ours(requests: list[bytes] = requests, alone: list[float] = alone) -> float:
@@ -171,7 +191,7 @@ async def _figures(ours: str, echo: str, key: str, rounds: int, each: int) -> li
             alone.extend(seconds)
             return mean * 1e6
 
-        async def measure_echo(bare: list[bytes] = bare) -> float:
+        async def measure_echo() -> float:
             return (await load(echo, bare, each))[0] * 1e6
 
         await measure_ours()
@@ -183,7 +203,18 @@ async def _figures(ours: str, echo: str, key: str, rounds: int, each: int) -> li
     return figures
 
 
-async def _once(url: str, sent: bytes) -> dict[str, str]:
+async def _sessions(url: str, key: str) -> list[str]:
+    """A new one for each connection."""
+    return [
+        str((await _once(url, request("POST", "/v1/sessions", key, b"{}")))["session_id"]) for _ in range(CONNECTIONS)
+    ]
+
+
+def _appends(sessions: Sequence[str], key: str) -> list[bytes]:
+    return [request("POST", f"/v1/sessions/{session}/messages", key, MESSAGE) for session in sessions]
+
+
+async def _once(url: str, sent: bytes) -> dict[str, str | int]:
     host, port = url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(sent)
@@ -193,5 +224,5 @@ async def _once(url: str, sent: bytes) -> dict[str, str]:
     body = await reader.readexactly(int(found[1]))
     writer.close()
     await writer.wait_closed()
-    answer: dict[str, str] = json.loads(body)
+    answer: dict[str, str | int] = json.loads(body)
     return answer

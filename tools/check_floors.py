@@ -21,6 +21,7 @@ FLOORS: tuple[tuple[str, frozenset[str]], ...] = (
                 "children",
                 "edited",
                 "failing",
+                "holding",
                 "listing",
                 "questions",
                 "runs",
@@ -51,7 +52,7 @@ SIDES: tuple[frozenset[str], frozenset[str]] = (
 )
 
 # A store imports no other store. What several stores share is a module of `stores/` that is named here.
-SHARED_BY_STORES: frozenset[str] = frozenset({"migrations", "sql"})
+SHARED_BY_STORES: frozenset[str] = frozenset({"bounds", "migrations", "rows", "sql"})
 
 # Only these may import the public names from `satchel` itself, whose `__init__` imports all that is below them.
 MAY_IMPORT_PUBLIC_NAMES: frozenset[str] = frozenset({"4", "5"})

@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("src", "tests", "tools", "pyproject.toml")
 TESTS = ("tests/conformance", "tests/property")
+SQLITE_TESTS = ("tests/conformance/test_sqlite.py",)
 SECONDS = 600
 
 
@@ -56,7 +57,7 @@ MUTANTS = (
     ),
     one(
         "no idempotency record",
-        "src/satchel/commit.py",
+        "src/satchel/commit/fold.py",
         "        if decision.key is None:\n            return\n        record = IdempotencyRecord",
         "        if decision.key is not None:\n            return\n        record = IdempotencyRecord",
     ),
@@ -64,16 +65,38 @@ MUTANTS = (
         name="insert-or-ignore of the idempotency record, without looking first",
         edits=(
             Edit(
-                path="src/satchel/stores/memory.py",
-                old="keys={key: kept.keys[key] for key in want.keys if key in kept.keys},",
+                path="src/satchel/stores/memory/kept.py",
+                old="keys={key: self.keys[key] for key in want.keys if key in self.keys},",
                 new="keys={},",
             ),
             Edit(
-                path="src/satchel/stores/memory.py",
-                old="kept.keys.update(keys)",
-                new="kept.keys = keys | kept.keys",
+                path="src/satchel/stores/memory/kept.py",
+                old="self.keys.update(keys)",
+                new="self.keys = keys | self.keys",
             ),
         ),
+    ),
+    Mutant(
+        name="SQLite takes a key for new, and nothing says that it is not",
+        edits=(
+            Edit(
+                path="src/satchel/stores/sqlite/queries.sql",
+                old="INSERT INTO idempotency_records",
+                new="INSERT OR IGNORE INTO idempotency_records",
+            ),
+        ),
+        tests=SQLITE_TESTS,
+    ),
+    Mutant(
+        name="SQLite takes a key for new, and believes a refusal",
+        edits=(
+            Edit(
+                path="src/satchel/stores/sqlite/writer.py",
+                old="if not look and not _leaves_all(wanted, changes):",
+                new="if not look and not wanted:",
+            ),
+        ),
+        tests=SQLITE_TESTS,
     ),
     one(
         "idempotency keys without their side",
@@ -83,7 +106,7 @@ MUTANTS = (
     ),
     one(
         "not_after is ignored",
-        "src/satchel/stores/memory.py",
+        "src/satchel/stores/memory/store.py",
         "if revision != change.base or (change.not_after is not None and now >= change.not_after):",
         "if revision != change.base or now < 0:",
     ),
@@ -91,12 +114,12 @@ MUTANTS = (
         name="the version is compared instead of the revision",
         edits=(
             Edit(
-                path="src/satchel/stores/memory.py",
+                path="src/satchel/stores/memory/store.py",
                 old="revision = None if kept is None else kept.record.revision",
                 new="revision = None if kept is None else kept.record.version",
             ),
             Edit(
-                path="src/satchel/commit.py",
+                path="src/satchel/commit/fold.py",
                 old="self.base = None if state.record is None else state.record.revision",
                 new="self.base = None if state.record is None else state.record.version",
             ),
@@ -105,14 +128,14 @@ MUTANTS = (
     ),
     one(
         "the answer comes before the commit",
-        "src/satchel/commit.py",
+        "src/satchel/commit/fold.py",
         "                self.results.append(self._decide(waiting.decision, waiting.unsettled, clock))\n",
         "                self.results.append(self._decide(waiting.decision, waiting.unsettled, clock))\n"
         "                waiting.answer(self.results[-1])\n",
     ),
     one(
         "the expiry comes before the owner check",
-        "src/satchel/commit.py",
+        "src/satchel/commit/fold.py",
         "if record is not None and not record.hidden and may_see(decision.principal, record):",
         "if record is not None and not record.hidden:",
     ),
@@ -136,7 +159,7 @@ MUTANTS = (
     ),
     one(
         "a question that expires bounds no commit",
-        "src/satchel/commit.py",
+        "src/satchel/commit/fold.py",
         "instant = record.due_at",
         "instant = record.turns_at",
     ),
@@ -301,7 +324,7 @@ MUTANTS = (
         edits=(
             Edit(
                 path="src/satchel/cli/deleting.py",
-                old="if not any(flags.variable(name) not in os.environ for name in given):",
+                old="if not any(variable(name) not in os.environ for name in given):",
                 new="if not given:",
             ),
         ),

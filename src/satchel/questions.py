@@ -53,7 +53,9 @@ async def ask(
     limits = access.limits
     checked_id(name, field="name", limits=limits)
     checked_question(question, limits=limits)
-    kept = None if schema is None else _checked_schema(schema, limits)
+    kept = None if schema is None else admit_schema(schema, limits=limits)
+    if kept is not None:
+        check_schema(decode(kept), field="schema")
     decision = AskQuestion(
         **common,
         fingerprint=request("ask_question", attempt.run_id, attempt.attempt, name, question, kept, int(here)),
@@ -161,12 +163,12 @@ def checked_question(question: object, *, limits: Limits, field: str = "question
     return question
 
 
-def _checked_schema(schema: object, limits: Limits) -> bytes:
+def admit_schema(schema: object, *, limits: Limits) -> bytes:
+    """As it is stored. Raises InvalidInput unless it is an object, LimitExceeded."""
     if not isinstance(schema, Mapping):
         raise InvalidInput(f"must be an object (a JSON Schema), not {kind_of(schema)}", field="schema")
     kept = admit_value(schema, field="schema", limits=limits)
     checked_schema_size(kept, limits=limits)
-    check_schema(decode(kept), field="schema")
     return kept
 
 

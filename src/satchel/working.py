@@ -1,4 +1,4 @@
-"""A run in progress: what an agent is given while it holds the turn, and the lease that is renewed behind it."""
+"""A run in progress: what an agent is given while it holds the turn."""
 
 from __future__ import annotations
 
@@ -21,17 +21,8 @@ from satchel.domain.session import Session
 from satchel.domain.tool_call import ToolCall, hash_arguments
 from satchel.edited import EditedCalls, told, untold
 from satchel.engine import ToolUse
-from satchel.errors import (
-    CancelRequested,
-    Conflict,
-    IllegalTransition,
-    InvalidInput,
-    NotFound,
-    RunFenced,
-    SessionNotActive,
-    StoreError,
-)
-from satchel.failing import failure_of, readable
+from satchel.errors import Conflict, InvalidInput, NotFound, RunFenced, StoreError
+from satchel.failing import readable
 from satchel.questions import EXPIRES_IN, Asked
 from satchel.runs import LEASE, RunManager, checked_text
 from satchel.streaming import StreamedAnswer, streaming
@@ -395,74 +386,3 @@ class RunInProgress:
         if run.cancel_requested:
             self.notice_cancel()
         return run
-
-
-@asynccontextmanager
-async def working(
-    sessions: SessionManager, runs: RunManager, run: Run, *, lease: float
-) -> AsyncIterator[RunInProgress]:
-    """Hold a run that is RUNNING: renew its lease, complete it at the end, fail it when the block raises."""
-    ctx = RunInProgress(sessions, runs, run, lease=lease)
-    renewal = asyncio.create_task(_renew(runs, ctx, lease))
-    try:
-        yield ctx
-    except asyncio.CancelledError:
-        await _end_quietly(runs, ctx, cancelled=True)
-        raise
-    except CancelRequested:
-        await _end_quietly(runs, ctx, cancelled=True)
-        raise
-    except RunFenced:
-        raise  # somebody else ended it: nothing is ours to end any more
-    except Exception as error:
-        await _end_quietly(runs, ctx, error=error)
-        raise
-    else:
-        with contextlib.suppress(SessionNotActive):  # closed in the block: that ended the run already
-            if ctx.is_cancelled:
-                await runs.end_cancelled_run(ctx.session_id, ctx.attempt)
-            else:
-                await runs.complete_run(ctx.session_id, ctx.attempt, stop_reason=ctx.stop_reason)
-    finally:
-        renewal.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await renewal
-
-
-async def _renew(runs: RunManager, ctx: RunInProgress, lease: float) -> None:
-    while True:
-        await asyncio.sleep(lease / 3)
-        try:
-            if ctx.is_asking:
-                await runs.keep_waiting(ctx.session_id, ctx.run.run_id)
-            elif await runs.renew_run(ctx.session_id, ctx.attempt):
-                ctx.notice_cancel()
-            await ctx.look_after_children()
-        except (RunFenced, SessionNotActive, NotFound):
-            if ctx.is_asking:
-                continue  # whoever waits in place hears how it ended
-            ctx.notice_cancel()
-            return
-        except StoreError:
-            continue  # away for a while: the lease has two more tries
-
-
-async def _end_quietly(
-    runs: RunManager, ctx: RunInProgress, *, cancelled: bool = False, error: Exception | None = None
-) -> None:
-    """End the run for a block that is leaving with its own exception, which is the one to be heard."""
-    with contextlib.suppress(RunFenced, IllegalTransition, SessionNotActive, NotFound, StoreError):
-        if ctx.is_asking:
-            await asyncio.shield(_withdraw_question(runs, ctx))
-        elif cancelled or error is None:
-            await asyncio.shield(runs.end_cancelled_run(ctx.session_id, ctx.attempt))
-        else:
-            failure = failure_of(error)
-            await runs.fail_run(ctx.session_id, ctx.attempt, code=failure.code, message=failure.message)
-
-
-async def _withdraw_question(runs: RunManager, ctx: RunInProgress) -> None:
-    """Nobody waits for the answer any more: the run ends, wherever it was on its way."""
-    run = await runs.cancel_run(ctx.session_id, ctx.run.run_id)
-    if run.status == "RUNNING":
-        await runs.end_cancelled_run(ctx.session_id, Attempt(run.run_id, run.attempt))

@@ -8,12 +8,14 @@ import pytest
 
 from satchel.store import Store
 from satchel.stores.memory import MemoryStore
+from satchel.testing.broken_copies import BrokenCopySuite
 from satchel.testing.clock import SettableClock
 from satchel.testing.copying import CopySuite
 from satchel.testing.follow import FollowSuite
 from satchel.testing.idempotency import IdempotencySuite
 from satchel.testing.memory import MemorySuite
 from satchel.testing.messages import MessageSuite
+from satchel.testing.store_loading import StoreLoadingSuite
 from satchel.testing.store_reading import StoreReadingSuite
 from satchel.testing.store_writing import StoreWritingSuite
 from satchel.testing.suites import SUITES, bound_to
@@ -22,7 +24,13 @@ from tests.client.suites import ServedStores
 
 # Run with every commit; the others are marked full.
 QUICK = (MessageSuite, VersionSuite, MemorySuite, IdempotencySuite, FollowSuite)
-NOT_OF_A_CLIENT = (StoreWritingSuite, StoreReadingSuite, CopySuite)  # they are about a store's own methods
+NOT_OF_A_CLIENT = (
+    StoreWritingSuite,
+    StoreLoadingSuite,
+    StoreReadingSuite,
+    CopySuite,
+    BrokenCopySuite,
+)  # they are about a store's own methods
 
 
 class ServedMemory(ServedStores):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import pytest
 
-from satchel import commit
+from satchel.commit import waiting
 from satchel.domain.ids import SessionRef
 from satchel.domain.state import Want
 from satchel.errors import (
@@ -70,7 +70,7 @@ async def stage(troubled: Troubled, clock: SettableClock) -> AsyncIterator[Stage
 async def test_a_write_that_is_always_stale_hears_store_busy_and_stored_nothing(
     stage: Stage, troubled: Troubled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "PATIENCE", 0.05)
+    monkeypatch.setattr(waiting, "PATIENCE", 0.05)
     sid = await stage.session()
     troubled.trouble = lambda _: Outcome.STALE
     with pytest.raises(StoreBusy) as met:

@@ -26,6 +26,7 @@ from satchel.testing.messages import LimitSuite
 from satchel.testing.races import RaceSuite
 from satchel.testing.stage import Stage
 from satchel.testing.steps import StepSuite
+from satchel.testing.store_loading import StoreLoadingSuite
 from satchel.testing.store_reading import StoreReadingSuite
 from satchel.testing.store_writing import StoreWritingSuite
 from satchel.testing.suite import StoreSuite
@@ -86,6 +87,7 @@ class MysqlStores(StoreSuite):
 
 WITH_EVERY_COMMIT = (
     StoreWritingSuite,
+    StoreLoadingSuite,
     StoreReadingSuite,
     RaceSuite,
     LeaseSuite,

@@ -17,6 +17,8 @@ from satchel.stores.redis import RedisStore
 from satchel.testing.clock import SettableClock
 from satchel.testing.expiry import ExpirySuite
 from satchel.testing.follow import FollowSuite
+from satchel.testing.followed_streams import FollowedStreamSuite
+from satchel.testing.interrupted_streams import InterruptedStreamSuite
 from satchel.testing.isolation import IsolationSuite
 from satchel.testing.leases import LeaseSuite
 from satchel.testing.lifecycle import LifecycleSuite
@@ -25,6 +27,7 @@ from satchel.testing.messages import LabelSuite, LimitSuite
 from satchel.testing.races import RaceSuite
 from satchel.testing.stage import Stage
 from satchel.testing.steps import StepSuite
+from satchel.testing.store_loading import StoreLoadingSuite
 from satchel.testing.store_reading import StoreReadingSuite
 from satchel.testing.store_writing import StoreWritingSuite
 from satchel.testing.streams import StreamLimitSuite, StreamSuite
@@ -88,6 +91,8 @@ class RedisStores(StoreSuite):
 EVERY_RUN: tuple[type[StoreSuite], ...] = (
     ExpirySuite,
     FollowSuite,
+    FollowedStreamSuite,
+    InterruptedStreamSuite,
     IsolationSuite,
     LabelSuite,
     LeaseSuite,
@@ -96,6 +101,7 @@ EVERY_RUN: tuple[type[StoreSuite], ...] = (
     MemorySuite,
     RaceSuite,
     StepSuite,
+    StoreLoadingSuite,
     StoreReadingSuite,
     StoreWritingSuite,
     StreamLimitSuite,

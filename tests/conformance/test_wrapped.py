@@ -13,17 +13,26 @@ import pytest
 from satchel.store import Store
 from satchel.stores.memory import MemoryStore
 from satchel.stores.sqlite import SqliteStore
+from satchel.testing.answers import AnswerSuite
 from satchel.testing.clock import SettableClock
 from satchel.testing.expiry import ExpirySuite
+from satchel.testing.followed_streams import FollowedStreamSuite
+from satchel.testing.forks import ForkSuite
 from satchel.testing.idempotency import IdempotencySuite
+from satchel.testing.interrupted_imports import InterruptedImportSuite
+from satchel.testing.interrupted_streams import InterruptedStreamSuite
 from satchel.testing.leases import LeaseSuite
 from satchel.testing.lifecycle import LifecycleSuite
 from satchel.testing.memory import MemorySuite
 from satchel.testing.messages import MessageSuite
+from satchel.testing.own_runs import OwnRunSuite
+from satchel.testing.question_ends import QuestionEndSuite
+from satchel.testing.question_refusals import QuestionRefusalSuite
 from satchel.testing.questions import QuestionSuite
 from satchel.testing.races import RaceSuite
 from satchel.testing.runs import RunSuite
 from satchel.testing.steps import StepSuite
+from satchel.testing.store_loading import StoreLoadingSuite
 from satchel.testing.store_reading import StoreReadingSuite
 from satchel.testing.store_writing import StoreWritingSuite
 from satchel.testing.streams import StreamSuite
@@ -32,9 +41,10 @@ from satchel.testing.suites import SUITES, bound_to
 from satchel.testing.tool_calls import ToolCallSuite
 from satchel.testing.transfer import TransferSuite
 from satchel.testing.versions import VersionSuite
+from satchel.testing.waiting_in_place import WaitingInPlaceSuite
 from satchel.testing.wrappers import StoreWrapper, UnknownStore, YieldingStore
 
-THROUGH_MANAGERS = [suite for suite in SUITES if suite not in (StoreWritingSuite, StoreReadingSuite)]
+THROUGH_MANAGERS = [suite for suite in SUITES if suite not in (StoreWritingSuite, StoreLoadingSuite, StoreReadingSuite)]
 WHERE_WRITERS_MEET = (
     IdempotencySuite,
     LifecycleSuite,
@@ -44,11 +54,20 @@ WHERE_WRITERS_MEET = (
     MessageSuite,
     RaceSuite,
     QuestionSuite,
+    AnswerSuite,
+    QuestionRefusalSuite,
+    QuestionEndSuite,
+    WaitingInPlaceSuite,
     RunSuite,
+    OwnRunSuite,
     StreamSuite,
+    InterruptedStreamSuite,
+    FollowedStreamSuite,
     StepSuite,
     ToolCallSuite,
     TransferSuite,
+    InterruptedImportSuite,
+    ForkSuite,
     VersionSuite,
 )
 
@@ -82,7 +101,7 @@ class UnknownSqlite(StoreFactory):
 
 # What wraps is the same over every store: over SQLite, where each test has files of its own, most of it is left to
 # `make test-full`.
-OVER_SQLITE = (IdempotencySuite, RunSuite, VersionSuite)
+OVER_SQLITE = (IdempotencySuite, RunSuite, OwnRunSuite, VersionSuite)
 
 for factory, suites in (
     (YieldingMemory, SUITES),

@@ -9,6 +9,7 @@ from satchel.cli import documents, flags, output, sentences
 from satchel.cli.asking import can_ask, says_yes
 from satchel.cli.choosing import Chosen, delete_many, line
 from satchel.cli.failures import ConfirmationNeeded, FlagRefused, NotConfirmed
+from satchel.cli.flag import variable
 from satchel.cli.lifecycle import print_status
 from satchel.cli.naming import chosen_session
 from satchel.cli.progress import waiting
@@ -63,7 +64,7 @@ def _check_choice(
     come to mean everybody's sessions. Raises FlagRefused."""
     given = [name for name, value in filters.items() if value is not None]
     if session_id is not None:
-        named = [name for name in given if flags.variable(name) not in os.environ]
+        named = [name for name in given if variable(name) not in os.environ]
         if named:
             raise FlagRefused(f"{' and '.join(named)} choose among many sessions; SESSION_ID names one")
         return
@@ -71,7 +72,7 @@ def _check_choice(
         raise FlagRefused("--expected-version is of one session: name it")
     if where.user is not None:
         given.append("--user")
-    if not any(flags.variable(name) not in os.environ for name in given):
+    if not any(variable(name) not in os.environ for name in given):
         raise FlagRefused(
             "name a SESSION_ID, or choose by --user, --status, --before, --older-than, or --all"
             " (on the command line: a variable alone begins no deletion)"

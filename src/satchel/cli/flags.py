@@ -2,106 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, get_args
+from typing import Annotated, Literal
 
-import msgspec
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
+from satchel.cli.flag import WHERE, as_moment, as_pairs, as_run_status, as_status, flag
 from satchel.domain.run import RunStatus
-
-WHERE = Group("Where", sort_key=1)
-OPTIONS = Group("Options", sort_key=2)
-
-
-class Token(Protocol):
-    """One word of the command line, as cyclopts hands it to a converter."""
-
-    @property
-    def value(self) -> str: ...
-
-
-def variable(flag: str) -> str:
-    return "SATCHEL_" + flag.lstrip("-").replace("-", "_").upper()
-
-
-def flag(
-    *names: str,
-    about: str,
-    group: Group = OPTIONS,
-    show_default: bool = False,
-    env_var: str | None = None,
-    **options: Any,
-) -> Parameter:
-    return Parameter(
-        name=names,
-        help=about,
-        group=group,
-        env_var=env_var or variable(names[0]),
-        env_var_split=split_variable,
-        show_env_var=group is WHERE,  # the rule is in the help of `satchel` itself
-        show_default=show_default,
-        **{"negative": ""} | options,
-    )
-
-
-def split_variable(kind: Any, value: str, *, delimiter: str | None = None) -> list[str]:  # noqa: ARG001  # cyclopts passes it
-    """A variable of a flag that may be repeated holds one value a line; an empty one of a yes-or-no flag says nothing.
-    Any other empty text is a value, and mostly a wrong one: SATCHEL_USER="" must not come to mean everybody."""
-    if kind is bool:
-        return [value] if value.strip() else []
-    if kind == tuple[str, ...]:
-        return [line for line in value.splitlines() if line.strip()]
-    return [value]
-
-
-# -- how words become values
-
-
-def as_status(_kind: object, tokens: Sequence[Token]) -> str:
-    status = tokens[0].value.upper()
-    if status not in ("ACTIVE", "CLOSED", "EXPIRED"):
-        raise ValueError("must be ACTIVE, CLOSED or EXPIRED (what is deleted is in no list)")
-    return status
-
-
-def as_run_status(_kind: object, tokens: Sequence[Token]) -> str:
-    status = tokens[0].value.upper()
-    if status not in get_args(RunStatus):
-        raise ValueError(f"must be one of {', '.join(get_args(RunStatus))}")
-    return status
-
-
-def as_moment(_kind: object, tokens: Sequence[Token]) -> datetime:
-    try:
-        moment = datetime.fromisoformat(tokens[0].value)
-    except ValueError:
-        raise ValueError("must be a date or a time, for example 2026-01-31 or 2026-01-31T08:30:00+08:00") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-
-
-def as_metadata(pairs: Sequence[str]) -> dict[str, Any] | None:
-    """``KEY=VALUE`` of each pair. A VALUE that is JSON is that value, any other is text. Raises ValueError."""
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise ValueError(f"{pair!r} is not KEY=VALUE")
-        try:
-            found[key] = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            found[key] = value
-    return found or None
-
-
-def as_pairs(_kind: object, tokens: Sequence[Token]) -> tuple[str, ...]:
-    pairs = tuple(token.value for token in tokens)
-    as_metadata(pairs)
-    return pairs
-
 
 # -- where
 

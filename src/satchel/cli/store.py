@@ -15,7 +15,8 @@ import satchel
 from satchel import OpenStore, Principal, SessionManager
 from satchel.cli import output
 from satchel.cli.failures import FlagRefused, StoreMissing, StoreNotShared
-from satchel.cli.flags import Where, Whose, variable
+from satchel.cli.flag import variable
+from satchel.cli.flags import Where, Whose
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ from typing import Any
 from satchel import Message, Page, Session, SessionManager
 from satchel.cli import documents, flags, output
 from satchel.cli.failures import FlagRefused
+from satchel.cli.flag import as_metadata
 from satchel.cli.naming import chosen_session
 from satchel.cli.store import opened, run_async, where_flags
 
@@ -37,7 +38,7 @@ def list_sessions(
     filters: dict[str, Any] = {
         "status": status,
         "title": title,
-        "metadata": flags.as_metadata(metadata),
+        "metadata": as_metadata(metadata),
         "updated_after": updated_after,
         "updated_before": updated_before,
     }

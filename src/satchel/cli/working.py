@@ -19,6 +19,7 @@ from satchel.cli.store import new_file, run_async, say_made
 from satchel.cli.visible import lines_kept
 from satchel.traces import Exporter, traces_to
 from satchel.worker import Served, Worker, is_code_left, load_agent
+from satchel.worker.heap import settle_heap
 
 
 def serve_agents(
@@ -68,6 +69,7 @@ async def _serve(
         worker = Worker(store, served, concurrency=concurrency, lease=lease, grace=grace)
         _heed_signals(worker, grace)
         output.say(f"satchel worker {os.getpid()} serves {', '.join(worker.agents)}: {concurrency} runs at once")
+        settle_heap()
         await worker.run_forever()
 
 

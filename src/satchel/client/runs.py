@@ -20,22 +20,23 @@ from satchel.client.reading import checked_cursor, path_of, who_is_calling
 from satchel.client.snapshots import member, member_of, page_from, run_from, session_from_json
 from satchel.client.texts import RemoteTexts
 from satchel.domain.ids import checked_id
-from satchel.domain.json_text import admit_value, kind_of
-from satchel.domain.message import admit_message, admit_metadata
+from satchel.domain.json_text import admit_value
+from satchel.domain.message import admit_message
 from satchel.domain.page import Page
 from satchel.domain.principal import Principal
 from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run, RunStatus
 from satchel.domain.spelling import spellings_in
-from satchel.errors import InvalidInput, RunFenced, RunNotFound
+from satchel.errors import RunNotFound
 from satchel.questions import (
     EXPIRES_IN,
     Asked,
+    admit_schema,
     checked_answer_size,
     checked_expiry,
     checked_question,
-    checked_schema_size,
 )
 from satchel.runs import LEASE, STATUSES, RunManager, checked_duration, checked_lease, checked_text
+from satchel.runs.checks import admit_task, check_options, check_tokens, ended_instead, said_by_user
 
 if TYPE_CHECKING:
     from satchel.client.connection import Connection
@@ -71,14 +72,8 @@ class RemoteRunManager(RemoteTexts, RunManager):
         idempotency_key: str | None = None,
     ) -> Run:
         """See satchel.RunManager.add_run."""
-        checked_choice(on_busy, ("reject", "queue", "cancel"), field="on_busy")
-        checked_choice(memory, ("session", "run"), field="memory")
-        checked_flag(start, field="start")
-        if type(max_attempts) is not int or not 1 <= max_attempts <= 100:
-            raise InvalidInput("must be a whole number from 1 to 100", field="max_attempts")
-        if isinstance(input, str):
-            input = {"role": "user", "content": input}
-        message = None if input is None else admit_message(input, limits=self.limits, field="input")
+        check_options(on_busy=on_busy, memory=memory, start=start, max_attempts=max_attempts)
+        message = None if input is None else admit_message(said_by_user(input), limits=self.limits, field="input")
         checked_lease(lease)
         body = self._task(goal, agent, metadata) | {
             "input": None if message is None else msgspec.Raw(message.body),
@@ -185,8 +180,7 @@ class RemoteRunManager(RemoteTexts, RunManager):
         checked_attempt(attempt)
         checked_text(name, field="name")
         counts = {"input_tokens": input_tokens, "output_tokens": output_tokens, "total_tokens": total_tokens}
-        if any(type(count) is not int or not 0 <= count < 1 << 53 for count in counts.values()):
-            raise InvalidInput("must be whole numbers from 0", field="tokens")
+        check_tokens(*counts.values())
         if duration_ms is not None:
             checked_duration(duration_ms)
         if error is not None:
@@ -269,7 +263,8 @@ class RemoteRunManager(RemoteTexts, RunManager):
         checked_flag(here, field="here")
         checked_id(name, field="name", limits=self.limits)
         checked_question(question, limits=self.limits)
-        kept = None if schema is None else self._schema(schema)
+        # Whether the schema is a good one, the service says.
+        kept = None if schema is None else msgspec.Raw(admit_schema(schema, limits=self.limits))
         checked_expiry(expires_in)
         body = {
             "name": name,
@@ -293,14 +288,6 @@ class RemoteRunManager(RemoteTexts, RunManager):
             answer=member_of(reply.body, "answer"),
             spelt=spellings_in(reply.body, ("answer",)),
         )
-
-    def _schema(self, schema: object) -> msgspec.Raw:
-        """Whether it is a good one, the service says."""
-        if not isinstance(schema, Mapping):
-            raise InvalidInput(f"must be an object (a JSON Schema), not {kind_of(schema)}", field="schema")
-        kept = admit_value(schema, field="schema", limits=self.limits)
-        checked_schema_size(kept, limits=self.limits)
-        return msgspec.Raw(kept)
 
     async def answer_run(
         self,
@@ -329,8 +316,7 @@ class RemoteRunManager(RemoteTexts, RunManager):
             pause = min(2 * pause, LOOK, lease / 3)
         if run.status == "READY" and await self._has_turn(session_id, run_id):
             return await self.start_run(session_id, run_id, lease=lease)
-        reason = f"it is {run.status}" if run.stop_reason is None else f"it is {run.status} ({run.stop_reason})"
-        raise RunFenced(run_id=run_id, attempt=run.attempt, reason=reason)
+        raise ended_instead(run)
 
     async def cancel_run(
         self,
@@ -348,10 +334,7 @@ class RemoteRunManager(RemoteTexts, RunManager):
     # -- requests
 
     def _task(self, goal: str, agent: str, metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-        kept = None if metadata is None else admit_metadata(metadata, limits=self.limits)
-        checked_text(goal, field="goal")
-        if agent != "":
-            checked_id(agent, field="agent", limits=self.limits)
+        kept = admit_task(goal, agent, metadata, limits=self.limits)
         return {"goal": goal, "agent": agent, "metadata": None if kept is None else msgspec.Raw(kept)}
 
     async def _path(self, session_id: str, run_id: str) -> str:

@@ -17,7 +17,7 @@ from satchel.domain.message import Draft
 from satchel.domain.tokens import estimate_tokens, text_tokens
 
 if TYPE_CHECKING:
-    from satchel.domain.edit import Edit
+    from satchel.domain.edit.log import LogEdit
 
 OVERHEAD = 64  # bytes that the message of an interrupted text has beside it, at most
 CALL_BYTES = 64 * 1024  # of JSON that one piece may have
@@ -142,7 +142,7 @@ def find_stream(streams: Sequence[OpenStream], key: StreamKey) -> OpenStream | N
     return next((stream for stream in streams if stream.key == key), None)
 
 
-def interrupt_streams(edit: Edit, run_id: str) -> None:
+def interrupt_streams(edit: LogEdit, run_id: str) -> None:
     """Nobody goes on with what this run was saying: its partial texts become interrupted messages, and their pieces go."""
     for stream in edit.get("streams"):
         if stream.run_id != run_id:

@@ -30,6 +30,7 @@ from satchel.opened import OpenStore
 from satchel.opening import open as open_store
 from satchel.traces import traces_to
 from satchel.worker import Served, Worker
+from satchel.worker.heap import settle_heap
 
 BACKLOG = 2048
 DEVELOPER = "local"  # tenant and user of the key that is made at the first start
@@ -154,6 +155,7 @@ class _Hosting:
             try:
                 await asyncio.wait([up, *duties], return_when=asyncio.FIRST_COMPLETED)
                 if up.done() and not any(duty.done() for duty in duties):
+                    settle_heap()
                     ready()
                 await asyncio.wait(duties, return_when=asyncio.FIRST_COMPLETED)
             finally:

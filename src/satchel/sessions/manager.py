@@ -9,6 +9,7 @@ from typing import Any
 
 from satchel.domain.run import MemoryOf, OnBusy
 from satchel.errors import RunFenced
+from satchel.holding import working
 from satchel.runs import LEASE
 from satchel.sessions.lifecycle import SessionLifecycle
 from satchel.sessions.log import SessionLog
@@ -17,7 +18,7 @@ from satchel.sessions.messages import SessionMessages
 from satchel.sessions.tool_history import SessionToolHistory
 from satchel.sessions.transfer import SessionTransfer
 from satchel.sessions.turns import SessionTurns
-from satchel.working import RunInProgress, working
+from satchel.working import RunInProgress
 
 
 class SessionManager(

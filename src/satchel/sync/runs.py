@@ -1,4 +1,4 @@
-"""Written by tools/make_sync.py from satchel/runs.py: change that, and run it again."""
+"""Written by tools/make_sync.py from satchel/runs/: change that, and run it again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from satchel.domain.page import Page
 from satchel.domain.principal import Principal
 from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run, RunStatus
 from satchel.questions import EXPIRES_IN, Asked
-from satchel.runs import LEASE
 from satchel.runs import RunManager as AsyncRunManager
+from satchel.runs.checks import LEASE
 from satchel.sync.opening import OpenStore, async_side, loop_of
 
 
@@ -26,59 +26,6 @@ class RunManager:
     def __init__(self, store: OpenStore | None = None, principal: Principal | None = None) -> None:
         self._async = AsyncRunManager(async_side(store), principal)
         self._loop = loop_of(store)
-
-    @property
-    def limits(self) -> Limits:
-        """Those of the store."""
-        return self._async.limits
-
-    def add_text(
-        self,
-        session_id: str,
-        attempt: Attempt,
-        text: str,
-        *,
-        message: int,
-        offset: int,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> int:
-        """Some of an assistant's message that is being said: shown to followers, and no event. Answers where the next text
-        begins.
-
-        ``message`` counts the streamed messages of this attempt from 1; ``offset`` is the number of characters before
-        ``text``, of at most 64 KiB. What is stored already is left alone, so a call may be repeated. ``metadata`` comes
-        with the first text. If the run ends, or is taken away, what was said becomes an interrupted message.
-
-        Raises StreamGap, LimitExceeded (the message is too long, or too many are said at once), RunFenced.
-        """
-        return self._loop.call(
-            self._async.add_text(session_id, attempt, text, message=message, offset=offset, metadata=metadata)
-        )
-
-    def end_text(
-        self,
-        session_id: str,
-        attempt: Attempt,
-        answer: Mapping[str, Any] | bytes,
-        *,
-        message: int,
-        metadata: Mapping[str, Any] | None = None,
-        interrupted: bool = False,
-    ) -> Message:
-        """A streamed message is final: ``answer`` is all of it, an assistant's chat message whose content begins with the text
-        that was streamed (or nothing was). A repeated call gives the first answer.
-
-        Raises InvalidInput, LimitExceeded, RunFenced, IdempotencyMismatch (it became final with another content).
-        """
-        return self._loop.call(
-            self._async.end_text(
-                session_id, attempt, answer, message=message, metadata=metadata, interrupted=interrupted
-            )
-        )
-
-    @property
-    def principal(self) -> Principal:
-        return self._async.principal
 
     def add_run(
         self,
@@ -160,6 +107,49 @@ class RunManager:
             )
         )
 
+    def start_run(
+        self,
+        session_id: str,
+        run_id: str,
+        *,
+        lease: float = LEASE,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """Claim a READY run that has the turn: RUNNING, under a lease of ``lease`` seconds. Its ``attempt`` counts up.
+
+        Raises RunNotFound, RunActive (another run has the turn), IllegalTransition.
+        """
+        return self._loop.call(
+            self._async.start_run(
+                session_id, run_id, lease=lease, expected_version=expected_version, idempotency_key=idempotency_key
+            )
+        )
+
+    def keep_waiting(self, session_id: str, run_id: str) -> Run:
+        """Renew the lease of a run that this caller added with ``start=True`` and waits for (its turn, or an answer): without
+        it the run ends as ``client_lost``, so that the queue goes on when a client dies. A run that does not wait is left alone."""
+        return self._loop.call(self._async.keep_waiting(session_id, run_id))
+
+    def cancel_run(
+        self,
+        session_id: str,
+        run_id: str,
+        *,
+        reason: str = "cancelled",
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """End a run that waits, at once; ask a RUNNING one to stop. Cancelling twice is fine.
+
+        Raises RunNotFound, IllegalTransition (it has completed or failed).
+        """
+        return self._loop.call(
+            self._async.cancel_run(
+                session_id, run_id, reason=reason, expected_version=expected_version, idempotency_key=idempotency_key
+            )
+        )
+
     def get_run(self, session_id: str, run_id: str) -> Run:
         """Raises RunNotFound."""
         return self._loop.call(self._async.get_run(session_id, run_id))
@@ -181,34 +171,78 @@ class RunManager:
             )
         )
 
-    def start_run(
+    def ask_question(
+        self,
+        session_id: str,
+        attempt: Attempt,
+        name: str,
+        question: str,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        expires_in: float = EXPIRES_IN,
+        here: bool = False,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Asked:
+        """By the attempt that holds the run: ask a human under ``name``. The run becomes WAITING, keeps its session's turn,
+        and is taken again by whoever is next, once it was answered. What was answered under this name before is given at
+        once; what is pending stays so, asked once. ``schema``: a JSON Schema of the answer; ``expires_in``: seconds until
+        the run is FAILED with ``question_expired``. ``here``: the caller goes on waiting itself, under its lease
+        (``keep_waiting``, ``wait_for_answer``). A context's ``ask`` does all of this.
+
+        Raises RunFenced, CancelRequested, ToolCallOpen (of this run), IllegalTransition (a child run), InvalidInput,
+        LimitExceeded, ExtraMissing (a schema needs ``satchel[questions]``).
+        """
+        return self._loop.call(
+            self._async.ask_question(
+                session_id,
+                attempt,
+                name,
+                question,
+                schema=schema,
+                expires_in=expires_in,
+                here=here,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def answer_run(
         self,
         session_id: str,
         run_id: str,
+        answer: object,
         *,
-        lease: float = LEASE,
+        name: str | None = None,
         expected_version: int | None = None,
         idempotency_key: str | None = None,
     ) -> Run:
-        """Claim a READY run that has the turn: RUNNING, under a lease of ``lease`` seconds. Its ``attempt`` counts up.
+        """Answer what a WAITING run asked, with a JSON value (a str is text here, not JSON): it becomes READY to go on, with
+        its turn. ``name``: of the question that is meant; without it, whichever is pending.
 
-        Raises RunNotFound, RunActive (another run has the turn), IllegalTransition.
+        Raises RunNotFound, IllegalTransition (it waits for nothing), OtherQuestion, InvalidInput (the value does not fit the
+        question's schema), LimitExceeded.
         """
         return self._loop.call(
-            self._async.start_run(
-                session_id, run_id, lease=lease, expected_version=expected_version, idempotency_key=idempotency_key
+            self._async.answer_run(
+                session_id,
+                run_id,
+                answer,
+                name=name,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
             )
         )
+
+    def wait_for_answer(self, session_id: str, run_id: str, *, lease: float = LEASE) -> Run:
+        """For the caller that asked with ``here``: wait, and start the run again once it was answered. RUNNING, under its
+        next attempt. Raises RunFenced when it ended instead."""
+        return self._loop.call(self._async.wait_for_answer(session_id, run_id, lease=lease))
 
     def renew_run(self, session_id: str, attempt: Attempt) -> bool:
         """Move the lease on. True: somebody asked the run to stop. Raises RunFenced when it is lost, and for a child run: it
         lives under its parent's lease."""
         return self._loop.call(self._async.renew_run(session_id, attempt))
-
-    def keep_waiting(self, session_id: str, run_id: str) -> Run:
-        """Renew the lease of a run that this caller added with ``start=True`` and waits for (its turn, or an answer): without
-        it the run ends as ``client_lost``, so that the queue goes on when a client dies. A run that does not wait is left alone."""
-        return self._loop.call(self._async.keep_waiting(session_id, run_id))
 
     def add_step(
         self,
@@ -321,89 +355,55 @@ class RunManager:
             )
         )
 
-    def ask_question(
+    @property
+    def limits(self) -> Limits:
+        """Those of the store."""
+        return self._async.limits
+
+    def add_text(
         self,
         session_id: str,
         attempt: Attempt,
-        name: str,
-        question: str,
+        text: str,
         *,
-        schema: Mapping[str, Any] | None = None,
-        expires_in: float = EXPIRES_IN,
-        here: bool = False,
-        expected_version: int | None = None,
-        idempotency_key: str | None = None,
-    ) -> Asked:
-        """By the attempt that holds the run: ask a human under ``name``. The run becomes WAITING, keeps its session's turn,
-        and is taken again by whoever is next, once it was answered. What was answered under this name before is given at
-        once; what is pending stays so, asked once. ``schema``: a JSON Schema of the answer; ``expires_in``: seconds until
-        the run is FAILED with ``question_expired``. ``here``: the caller goes on waiting itself, under its lease
-        (``keep_waiting``, ``wait_for_answer``). A context's ``ask`` does all of this.
+        message: int,
+        offset: int,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Some of an assistant's message that is being said: shown to followers, and no event. Answers where the next text
+        begins.
 
-        Raises RunFenced, CancelRequested, ToolCallOpen (of this run), IllegalTransition (a child run), InvalidInput,
-        LimitExceeded, ExtraMissing (a schema needs ``satchel[questions]``).
+        ``message`` counts the streamed messages of this attempt from 1; ``offset`` is the number of characters before
+        ``text``, of at most 64 KiB. What is stored already is left alone, so a call may be repeated. ``metadata`` comes
+        with the first text. If the run ends, or is taken away, what was said becomes an interrupted message.
+
+        Raises StreamGap, LimitExceeded (the message is too long, or too many are said at once), RunFenced.
         """
         return self._loop.call(
-            self._async.ask_question(
-                session_id,
-                attempt,
-                name,
-                question,
-                schema=schema,
-                expires_in=expires_in,
-                here=here,
-                expected_version=expected_version,
-                idempotency_key=idempotency_key,
-            )
+            self._async.add_text(session_id, attempt, text, message=message, offset=offset, metadata=metadata)
         )
 
-    def answer_run(
+    def end_text(
         self,
         session_id: str,
-        run_id: str,
-        answer: object,
+        attempt: Attempt,
+        answer: Mapping[str, Any] | bytes,
         *,
-        name: str | None = None,
-        expected_version: int | None = None,
-        idempotency_key: str | None = None,
-    ) -> Run:
-        """Answer what a WAITING run asked, with a JSON value (a str is text here, not JSON): it becomes READY to go on, with
-        its turn. ``name``: of the question that is meant; without it, whichever is pending.
+        message: int,
+        metadata: Mapping[str, Any] | None = None,
+        interrupted: bool = False,
+    ) -> Message:
+        """A streamed message is final: ``answer`` is all of it, an assistant's chat message whose content begins with the text
+        that was streamed (or nothing was). A repeated call gives the first answer.
 
-        Raises RunNotFound, IllegalTransition (it waits for nothing), OtherQuestion, InvalidInput (the value does not fit the
-        question's schema), LimitExceeded.
+        Raises InvalidInput, LimitExceeded, RunFenced, IdempotencyMismatch (it became final with another content).
         """
         return self._loop.call(
-            self._async.answer_run(
-                session_id,
-                run_id,
-                answer,
-                name=name,
-                expected_version=expected_version,
-                idempotency_key=idempotency_key,
+            self._async.end_text(
+                session_id, attempt, answer, message=message, metadata=metadata, interrupted=interrupted
             )
         )
 
-    def wait_for_answer(self, session_id: str, run_id: str, *, lease: float = LEASE) -> Run:
-        """For the caller that asked with ``here``: wait, and start the run again once it was answered. RUNNING, under its
-        next attempt. Raises RunFenced when it ended instead."""
-        return self._loop.call(self._async.wait_for_answer(session_id, run_id, lease=lease))
-
-    def cancel_run(
-        self,
-        session_id: str,
-        run_id: str,
-        *,
-        reason: str = "cancelled",
-        expected_version: int | None = None,
-        idempotency_key: str | None = None,
-    ) -> Run:
-        """End a run that waits, at once; ask a RUNNING one to stop. Cancelling twice is fine.
-
-        Raises RunNotFound, IllegalTransition (it has completed or failed).
-        """
-        return self._loop.call(
-            self._async.cancel_run(
-                session_id, run_id, reason=reason, expected_version=expected_version, idempotency_key=idempotency_key
-            )
-        )
+    @property
+    def principal(self) -> Principal:
+        return self._async.principal

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from satchel.domain.idempotency import Answer, IdempotencyRecord
 from satchel.domain.ids import SessionRef
 from satchel.domain.policy import SessionPolicy
@@ -13,15 +11,10 @@ from satchel.domain.record import Lease, SessionRecord, Turn
 from satchel.store import Outcome, Store
 from satchel.testing.clock import START, SettableClock
 from satchel.testing.rows import REF, call, event, put, record, run, state_of
-from satchel.testing.stage import Stage
 from satchel.testing.suite import StoreSuite
 
 
 class StoreReadingSuite(StoreSuite):
-    @pytest.fixture
-    def store(self, stage: Stage) -> Store:
-        return stage.store
-
     async def test_reads_of_an_absent_session_have_no_record_and_nothing_else(
         self, store: Store, clock: SettableClock
     ) -> None:

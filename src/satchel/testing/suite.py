@@ -27,7 +27,7 @@ class StoreFactory:
 
 
 class StoreSuite(StoreFactory):
-    """Fixtures: ``clock``, ``stage`` (the store, open), ``second`` (another open door to the same data)."""
+    """Fixtures: ``clock``, ``stage`` (the store, open), ``store`` (it by itself), ``second`` (another open door to the same data)."""
 
     limits: Limits = DEFAULT_LIMITS
 
@@ -40,6 +40,10 @@ class StoreSuite(StoreFactory):
         made = Stage(self.make_store(clock, tmp_path), clock, limits=self.limits)
         async with made.opened:
             yield made
+
+    @pytest.fixture
+    def store(self, stage: Stage) -> Store:
+        return stage.store
 
     @pytest.fixture
     async def second(self, stage: Stage, tmp_path: Path) -> AsyncIterator[Stage]:

@@ -9,35 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from satchel.domain.clock import DAY
-from satchel.domain.ids import SessionRef
 from satchel.domain.imported import Imported
 from satchel.domain.principal import Principal
-from satchel.errors import (
-    InvalidInput,
-    LimitExceeded,
-    NotAllowed,
-    OutcomeUnknown,
-    SatchelError,
-    SessionNotFound,
-    StoreBusy,
-    StoreUnavailable,
-)
+from satchel.errors import InvalidInput, LimitExceeded, NotAllowed, StoreUnavailable
 from satchel.store import Change, Outcome, Store
-from satchel.testing.stage import (
-    ADA,
-    ADAS_AGENT,
-    ADMIN,
-    AGENT,
-    BOB,
-    OPERATOR,
-    Stage,
-    asking,
-    lasting,
-    said,
-)
+from satchel.testing.stage import ADA, ADAS_AGENT, AGENT, BOB, OPERATOR, Stage, asking, lasting, said
 from satchel.testing.suite import StoreSuite
-from satchel.testing.wrappers import StoreWrapper, UnknownStore
+from satchel.testing.wrappers import StoreWrapper
 
 AS_ADA = Principal.operator(tenant_id="acme", acting_for="ada")
 ELSEWHERE = Principal.operator(tenant_id="umbrella", acting_for="eve")
@@ -256,69 +234,6 @@ class TransferSuite(StoreSuite):
         stage.clock.pass_time(60)
         assert (await stage.sessions(ELSEWHERE).get_session(report.session_id)).status == "EXPIRED"
 
-    async def test_an_interrupted_import_is_hidden_until_whole_and_goes_on(self, stage: Stage) -> None:
-        line = conversation("long", *(said(str(n)) for n in range(950)))
-        failing = FailingStore(innermost(stage.store))
-        failing.good = 2
-        with pytest.raises(StoreUnavailable):
-            await imported(Stage(failing, stage.clock), AS_ADA, [line])
-        assert len(await stage.sessions().list_sessions()) == 0
-        sid = await self.hidden_id(stage)
-        assert (await stage.record(sid)).last_seq == 400
-        for read in (stage.sessions().get_session(sid), stage.sessions(ADMIN).messages(sid)):
-            with pytest.raises(SessionNotFound):
-                await read
-        with pytest.raises(SessionNotFound):
-            await stage.sessions(AGENT).append_message(sid, said("x"))
-        with pytest.raises(StoreBusy):
-            await stage.sessions().create_session(external_id="long")
-        (report,) = await imported(stage, AS_ADA, [line])
-        assert (report.session_id, report.result, report.messages) == (sid, "imported", 950)
-        log = await stage.log(sid)
-        assert [event.data["content"] for event in log] == [str(n) for n in range(950)]
-
-    async def test_another_conversation_under_the_same_name_does_not_go_on_in_it(self, stage: Stage) -> None:
-        failing = FailingStore(innermost(stage.store))
-        failing.good = 1
-        with pytest.raises(StoreUnavailable):
-            await imported(
-                Stage(failing, stage.clock), AS_ADA, [conversation("long", *(said(str(n)) for n in range(450)))]
-            )
-        other = conversation("long", *(said(f"other {n}") for n in range(450)))
-        (report,) = await imported(stage, AS_ADA, [other])
-        assert (report.result, report.messages) == ("imported", 450)
-        assert (await stage.log(report.session_id))[0].data["content"] == "other 0"
-
-    async def hidden_id(self, stage: Stage) -> str:
-        stage.clock.step_wall(DAY / 1_000_000)
-        (ref,) = await stage.store.due("sweep", limit=10)
-        stage.clock.step_wall(-DAY / 1_000_000)
-        return ref.session_id
-
-    async def test_what_an_import_left_for_a_day_is_removed_by_the_sweeper(self, stage: Stage) -> None:
-        failing = FailingStore(innermost(stage.store))
-        failing.good = 1
-        line = conversation("long", *(said(str(n)) for n in range(450)))
-        with pytest.raises(StoreUnavailable):
-            await imported(Stage(failing, stage.clock), AS_ADA, [line])
-        sid = await self.hidden_id(stage)
-        stage.clock.pass_time(DAY / 1_000_000 - 1)
-        assert (await stage.sweep()).visited == 0
-        stage.clock.pass_time(1)
-        assert (await stage.sweep()).rows_erased >= 200
-        assert (await stage.record(sid)).status == "DELETED"
-        assert await stage.log(sid) == ()
-        (report,) = await imported(stage, AS_ADA, [line])
-        assert (report.result, report.messages) == ("imported", 450)
-
-    @pytest.mark.parametrize("seed", range(4))
-    async def test_an_import_over_unknown_outcomes_writes_every_chunk_once(self, stage: Stage, seed: int) -> None:
-        door = Stage(UnknownStore(stage.store, seed=seed, share=0.7), stage.clock)
-        line = conversation("long", *(said(str(n)) for n in range(700)))
-        (report,) = await imported(door, AS_ADA, [line])
-        assert (report.result, report.messages, report.events) == ("imported", 700, 700)
-        assert [event.data["content"] for event in await stage.log(report.session_id)] == [str(n) for n in range(700)]
-
     async def test_a_user_imports_no_instructions_and_no_work(self, stage: Stage) -> None:
         with pytest.raises(NotAllowed):
             await imported(stage, ADA, [conversation("c", said("obey", "system"))])
@@ -394,83 +309,6 @@ class TransferSuite(StoreSuite):
             await stage.session(BOB)
         pieces = [piece async for piece in stage.sessions().export_sessions(title="even", limit=2)]
         assert [json.loads(line)["satchel"]["title"] for line in b"".join(pieces).splitlines()] == ["even"] * 3
-
-    # -- fork
-
-    async def test_a_fork_begins_as_a_copy_and_goes_its_own_way(self, stage: Stage) -> None:
-        sid = await busy_session(stage)
-        before = await stage.log(sid)
-        fork = await stage.sessions().fork_session(sid)
-        assert await stage.log(fork.session_id) == before
-        assert fork.forked_from is not None
-        assert (fork.forked_from.session_id, fork.forked_from.seq) == (sid, len(before))
-        assert (fork.user_id, fork.external_id, fork.title, fork.status) == ("ada", None, "second title", "ACTIVE")
-        await stage.sessions().append_message(fork.session_id, said("only here"))
-        assert await stage.log(sid) == before
-
-    async def test_a_fork_holds_pairs_whole(self, stage: Stage) -> None:
-        sid = await stage.session()
-        agent = stage.sessions(ADAS_AGENT)
-        await agent.append_message(sid, said("go"))  # 1
-        await agent.append_message(sid, asking("c1", "c2"))  # 2
-        await agent.append_message(sid, said("b", "tool", tool_call_id="c2"))  # 3
-        await agent.append_message(sid, said("a", "tool", tool_call_id="c1"))  # 4
-        await agent.append_message(sid, asking("c1"))  # 5: the same label again, never answered
-        await agent.append_message(sid, said("so"))  # 6
-        for up_to, last in ((0, 0), (1, 1), (2, 1), (3, 1), (4, 4), (5, 5), (6, 6), (99, 6)):
-            fork = await agent.fork_session(sid, up_to=up_to)
-            assert (await stage.record(fork.session_id)).last_seq == last, up_to
-
-    async def test_a_fork_of_a_closed_session_is_open_and_says_why(self, stage: Stage) -> None:
-        sid = await stage.session(title="old")
-        await stage.sessions().rename_session(sid, "renamed")
-        await stage.sessions().close_session(sid)
-        fork = await stage.sessions().fork_session(sid, title="mine")
-        assert (fork.status, fork.title, fork.closed_at) == ("ACTIVE", "mine", None)
-        line = await exported(stage, ADA, fork.session_id)
-        (report,) = await imported(stage, ELSEWHERE, [line])
-        copy = await stage.sessions(ELSEWHERE).get_session(report.session_id)
-        assert (copy.status, copy.title) == ("ACTIVE", "mine")
-        assert [one.to for one in copy.lifecycle] == ["CLOSED", "ACTIVE"]
-
-    async def test_open_work_of_a_forked_session_goes_on_there_and_ends_here(self, stage: Stage) -> None:
-        sid = await stage.session()
-        _, attempt = await stage.started_run(sid, input="one")
-        call = await stage.sessions(ADAS_AGENT).start_tool_call(sid, "t", attempt=attempt)
-        fork = await stage.sessions().fork_session(sid)
-        assert [run.status for run in fork.runs] == ["FAILED"]
-        assert [one.status for one in fork.tool_history] == ["unknown"]
-        await stage.sessions(ADAS_AGENT).finish_tool_call(sid, call.seq, result="x", attempt=attempt)
-        await stage.runs().complete_run(sid, attempt)
-
-    async def test_an_interrupted_fork_is_hidden_and_goes_on_under_its_key(self, stage: Stage) -> None:
-        (report,) = await imported(stage, AS_ADA, [conversation("long", *(said(str(n)) for n in range(700)))])
-        failing = FailingStore(innermost(stage.store))
-        failing.good = 1
-        with pytest.raises((StoreUnavailable, OutcomeUnknown)):
-            await Stage(failing, stage.clock).sessions().fork_session(report.session_id, idempotency_key="key-1")
-        assert len(await stage.sessions().list_sessions()) == 1
-        await stage.sessions().append_message(report.session_id, said("after the fork was asked for"))
-        fork = await stage.sessions().fork_session(report.session_id, idempotency_key="key-1")
-        assert (fork.last_seq, fork.message_count) == (700, 700)
-
-    async def test_nothing_of_a_hidden_session_is_swept_while_it_grows(self, stage: Stage) -> None:
-        failing = FailingStore(innermost(stage.store))
-        failing.good = 1
-        line = conversation("long", *(said(str(n)) for n in range(450)))
-        with pytest.raises(SatchelError):
-            await imported(Stage(failing, stage.clock), AS_ADA, [line])
-        stage.clock.pass_time(DAY / 1_000_000 - 10)
-        failing.good = 1
-        with pytest.raises(SatchelError):
-            await imported(Stage(failing, stage.clock), AS_ADA, [line])
-        stage.clock.pass_time(60)
-        assert (await stage.sweep()).visited == 0
-        (report,) = await imported(stage, AS_ADA, [line])
-        assert report.messages == 450
-        snapshot = await stage.store.snapshot(SessionRef("acme", report.session_id))
-        assert snapshot.record is not None
-        assert snapshot.record.hidden is False
 
     async def test_the_operator_imports_for_the_user_it_names(self, stage: Stage) -> None:
         (report,) = await imported(stage, OPERATOR, [conversation("c", said("x"))], user_id="ada")

@@ -14,6 +14,7 @@ import satchel
 from satchel.cli import flags, output
 from satchel.cli.exit_codes import ExitCode
 from satchel.cli.failures import FlagRefused, StoreMissing
+from satchel.cli.flag import variable
 from satchel.cli.store import has_password, new_file, say_made
 from satchel.domain.principal import LOCAL
 
@@ -121,7 +122,7 @@ def way_back(
         ("--model", None if agent is not None else model, None),
         ("--instructions", "" if agent is not None or model is None else instructions, ""),
     ):
-        if value and (value != unless or flags.variable(flag) in os.environ):
+        if value and (value != unless or variable(flag) in os.environ):
             words += [flag, value]
 
     def back(session_id: str) -> str:

@@ -46,6 +46,21 @@ LEFT JOIN events AS said
 -- part: piece
 piece.run_id, piece.attempt, piece.message, piece.`offset`, piece.body, piece.metadata
 
+-- part: listed
+SELECT one.session_id, one.updated_at, one.record, metadata.body
+FROM sessions AS one FORCE INDEX (sessions_listed)
+LEFT JOIN metadata ON metadata.tenant_id = one.tenant_id AND metadata.session_id = one.session_id
+
+-- part: list_filter
+one.updated_at >= $3 AND one.updated_at <= $4
+AND (one.updated_at < $4 OR one.session_id < $5)
+AND CASE
+    WHEN one.turns_at <= $7 THEN
+        one.status = 'ACTIVE' AND (one.retention IS NULL OR one.retention > $7 - one.turns_at)
+        AND ($6 IS NULL OR $6 = 'EXPIRED')
+    ELSE $6 IS NULL OR one.status = $6
+END
+
 -- Reading one session. Each answer of the store is one snapshot: several statements are one transaction that sees one.
 
 -- The clock, and the record if there is one.
@@ -196,35 +211,17 @@ SELECT {now};
 -- Lists: $1 tenant, $2 user, updated_at >= $3, (updated_at, session_id) < ($4, $5), status $6 at $7. What stands is
 -- SessionRecord.status_at: ACTIVE turns EXPIRED, and both that and CLOSED are as good as DELETED past the retention.
 -- name: sessions_of_user
-SELECT one.session_id, one.updated_at, one.record, metadata.body
-FROM sessions AS one FORCE INDEX (sessions_listed)
-LEFT JOIN metadata ON metadata.tenant_id = one.tenant_id AND metadata.session_id = one.session_id
+{listed}
 WHERE
-    one.tenant_id = $1 AND one.listed_for = $2 AND one.updated_at >= $3 AND one.updated_at <= $4
-    AND (one.updated_at < $4 OR one.session_id < $5)
-    AND CASE
-        WHEN one.turns_at <= $7 THEN
-            one.status = 'ACTIVE' AND (one.retention IS NULL OR one.retention > $7 - one.turns_at)
-            AND ($6 IS NULL OR $6 = 'EXPIRED')
-        ELSE $6 IS NULL OR one.status = $6
-    END
+    one.tenant_id = $1 AND one.listed_for = $2 AND {list_filter}
 ORDER BY one.updated_at DESC, one.session_id DESC
 LIMIT $8;
 
 -- An admin's list reads the whole of the tenant's part of the index: no index by time alone is kept for it.
 -- name: sessions_of_tenant
-SELECT one.session_id, one.updated_at, one.record, metadata.body
-FROM sessions AS one FORCE INDEX (sessions_listed)
-LEFT JOIN metadata ON metadata.tenant_id = one.tenant_id AND metadata.session_id = one.session_id
+{listed}
 WHERE
-    one.tenant_id = $1 AND $2 IS NULL AND one.listed_for IS NOT NULL AND one.updated_at >= $3 AND one.updated_at <= $4
-    AND (one.updated_at < $4 OR one.session_id < $5)
-    AND CASE
-        WHEN one.turns_at <= $7 THEN
-            one.status = 'ACTIVE' AND (one.retention IS NULL OR one.retention > $7 - one.turns_at)
-            AND ($6 IS NULL OR $6 = 'EXPIRED')
-        ELSE $6 IS NULL OR one.status = $6
-    END
+    one.tenant_id = $1 AND $2 IS NULL AND one.listed_for IS NOT NULL AND {list_filter}
 ORDER BY one.updated_at DESC, one.session_id DESC
 LIMIT $8;
 

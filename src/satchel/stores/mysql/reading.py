@@ -6,12 +6,14 @@ from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord
 from satchel.domain.state import Clock
 from satchel.domain.stream import StreamKey
-from satchel.errors import InvalidInput, StoreCorrupt
-from satchel.store import CallPage, EventPage, ListedSession, PartialPage, RunPage, SessionPage, Snapshot
+from satchel.errors import InvalidInput
+from satchel.store import CallPage, EventPage, PartialPage, RunPage, SessionPage, Snapshot
+from satchel.stores.bounds import END, between, within
 from satchel.stores.mysql.connection import Fetch, Rows
 from satchel.stores.mysql.literals import rows as listed_rows
 from satchel.stores.mysql.queries import SQL
 from satchel.stores.mysql.rows import CALL, EVENT, PIECE, RUN, named, ref_of
+from satchel.stores.sql.listing import listed
 from satchel.stores.sql.loading import ReadClock
 from satchel.stores.sql.rows import (
     piece_of,
@@ -22,8 +24,6 @@ from satchel.stores.sql.rows import (
     shown_metadata,
     shown_run,
 )
-
-END = 2**63 - 1  # beyond every seq, number and time
 
 
 async def snapshot(
@@ -77,7 +77,7 @@ async def events(
     limit: int,
 ) -> EventPage:
     order = "descending" if newest_first else "ascending"
-    bounds = (*ref, *_between(after, before), run_id, with_retracted, max(0, limit))
+    bounds = (*ref, *between(after, before), run_id, with_retracted, max(0, limit))
     page = _bind(f"events_{order}", *bounds) if kind is None else _bind(f"kind_{order}", *bounds, kind)
     about, found = await fetch(_bind("record", *ref), page)
     clock, record = _clock_and_record(read_clock, ref, about)
@@ -107,7 +107,7 @@ async def tool_calls(
     limit: int,
 ) -> CallPage:
     order = "descending" if newest_first else "ascending"
-    bounds = (*ref, *_between(after, before), run_id, tool, tool_call_id, is_open, max(0, limit))
+    bounds = (*ref, *between(after, before), run_id, tool, tool_call_id, is_open, max(0, limit))
     if arguments_hash is None:
         page = _bind(f"tool_calls_{order}", *bounds)
     else:
@@ -132,12 +132,12 @@ async def runs(
     newest_first: bool,
     limit: int,
 ) -> RunPage:
-    between = _between(after_number, before_number)
+    numbers = between(after_number, before_number)
     if run_id is not None:
-        page = _bind("run", *ref, run_id, *between, status, max(0, limit), parent_run_id)
+        page = _bind("run", *ref, run_id, *numbers, status, max(0, limit), parent_run_id)
     else:
         order = "descending" if newest_first else "ascending"
-        page = _bind(f"runs_{order}", *ref, *between, status, max(0, limit), parent_run_id)
+        page = _bind(f"runs_{order}", *ref, *numbers, status, max(0, limit), parent_run_id)
     about, found = await fetch(_bind("record", *ref), page)
     clock, record = _clock_and_record(read_clock, ref, about)
     if record is None:
@@ -148,7 +148,7 @@ async def runs(
 async def partial(
     fetch: Fetch, read_clock: ReadClock, ref: SessionRef, *, key: StreamKey, offset: int, limit: int
 ) -> PartialPage:
-    page = _bind("partial", *ref, *key, _within(offset), max(0, limit))
+    page = _bind("partial", *ref, *key, within(offset), max(0, limit))
     about, found = await fetch(_bind("record", *ref), page)
     clock, record = _clock_and_record(read_clock, ref, about)
     if record is None:
@@ -173,25 +173,17 @@ async def sessions(
     if now is None:
         now = (await fetch(SQL["clock"]()))[0][0][0]
     assert now is not None
-    position = (END if updated_before is None else _within(updated_before), b"")  # no id is less than b""
+    position = (END if updated_before is None else within(updated_before), b"")  # no id is less than b""
     if after is not None:
-        position = min(position, (_within(after[0]), after[1].encode(errors="surrogateescape")))
+        position = min(position, (within(after[0]), after[1].encode(errors="surrogateescape")))
     name = "sessions_of_tenant" if user_id is None else "sessions_of_user"
-    earliest = -END if updated_from is None else _within(updated_from)
-    listed: list[ListedSession] = []
-    unreadable: list[str] = []
-    while True:
-        asked = max(0, limit - len(listed))
-        (found,) = await fetch(_bind(name, tenant_id, user_id, earliest, *position, status, now, asked))
-        for key, updated_at, record, metadata in found:
-            position = (updated_at, key)
-            session_id = key.decode(errors="replace")
-            try:
-                listed.append(ListedSession(record=record_of(session_id, record), metadata=shown_metadata(metadata)))
-            except StoreCorrupt:
-                unreadable.append(session_id)
-        if len(found) < asked or len(listed) >= limit:
-            return SessionPage(clock=read_clock(now), sessions=tuple(listed), unreadable=tuple(unreadable))
+    earliest = -END if updated_from is None else within(updated_from)
+
+    async def read(position: tuple[int, bytes], most: int) -> tuple[int, Rows]:
+        (found,) = await fetch(_bind(name, tenant_id, user_id, earliest, *position, status, now, most))
+        return now, found
+
+    return await listed(read, read_clock, position, limit)
 
 
 async def due(
@@ -255,12 +247,3 @@ def _clock_and_record(read_clock: ReadClock, ref: SessionRef, found: Rows) -> tu
 
 def _only(found: Rows) -> bytes | None:
     return found[0][0] if found else None
-
-
-def _within(bound: int) -> int:
-    """As the server can compare it: a bound beyond 64 bits is beyond every seq."""
-    return max(-END, min(bound, END))
-
-
-def _between(after: int, before: int | None) -> tuple[int, int]:
-    return _within(after), END if before is None else _within(before)

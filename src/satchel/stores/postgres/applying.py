@@ -10,10 +10,10 @@ from satchel.domain.record import encode_record
 from satchel.domain.state import Clock
 from satchel.store import Change
 from satchel.stores.postgres.queries import SQL
+from satchel.stores.rows import has_same_entries
 from satchel.stores.sql.rows import (
     call_row,
     event_row,
-    has_same_entries,
     idempotency_row,
     piece_row,
     run_row,

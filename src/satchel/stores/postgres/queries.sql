@@ -37,6 +37,48 @@ run.input_metadata
 LEFT JOIN events AS said
     ON said.tenant_id = run.tenant_id AND said.session_id = run.session_id AND said.seq = run.input_seq
 
+-- One row in any case, with the record if there is one.
+-- part: beside_the_record
+FROM (SELECT) AS always
+LEFT JOIN sessions AS one ON one.tenant_id = $1 AND one.session_id = $2
+
+-- part: call_filter
+call.tenant_id = $1 AND call.session_id = $2 AND call.seq > $3 AND call.seq < $4
+AND ($5::text IS NULL OR call.run_id = $5) AND ($6::text IS NULL OR call.tool = $6)
+AND ($7::text IS NULL OR call.tool_call_id = $7)
+AND ($8::boolean IS NULL OR (call.status = 'started') = $8)
+
+-- part: run_filter
+run.tenant_id = $1 AND run.session_id = $2 AND run.number > $3 AND run.number < $4
+AND ($5::text IS NULL OR run.status = $5) AND ($7::text IS NULL OR run.parent_run_id = $7)
+
+-- Lists: updated_at >= $3, (updated_at, session_id) < ($4, $5), status $6 at $7 (NULL: now). The CASE is
+-- SessionRecord.status_at: ACTIVE turns EXPIRED, and both that and CLOSED are as good as DELETED past the retention.
+-- part: list_filter
+session.updated_at >= $3 AND session.updated_at <= $4
+AND (session.updated_at, session.session_id) < ($4, $5)
+AND CASE
+    WHEN session.turns_at <= (SELECT now FROM clock) THEN
+        CASE
+            WHEN
+                session.status = 'ACTIVE'
+                AND (session.turns_at + session.retention <= (SELECT now FROM clock)) IS NOT TRUE
+                THEN $6::text IS NULL OR $6 = 'EXPIRED'
+            ELSE false
+        END
+    ELSE $6::text IS NULL OR session.status = $6
+END
+
+-- part: listed
+SELECT
+    (SELECT now FROM clock),
+    ARRAY(
+        SELECT ROW(page.session_id, page.updated_at, page.record, metadata.body)
+        FROM page
+        LEFT JOIN metadata ON metadata.tenant_id = $1 AND metadata.session_id = page.session_id
+        ORDER BY page.updated_at DESC, page.session_id DESC
+    )
+
 -- Reading one session: its record, with it the rows
 
 -- name: snapshot
@@ -73,8 +115,7 @@ SELECT
         ORDER BY run.number DESC
         LIMIT $7
     )
-FROM (SELECT) AS always
-LEFT JOIN sessions AS one ON one.tenant_id = $1 AND one.session_id = $2;
+{beside_the_record};
 
 -- Pages of events: $3 < seq < $4, of run $5, $6 with those that were taken back; the last column says which were.
 -- name: messages_ascending
@@ -90,8 +131,7 @@ SELECT
         ORDER BY event.seq
         LIMIT $7
     )
-FROM (SELECT) AS always
-LEFT JOIN sessions AS one ON one.tenant_id = $1 AND one.session_id = $2;
+{beside_the_record};
 
 -- name: messages_descending
 SELECT
@@ -106,8 +146,7 @@ SELECT
         ORDER BY event.seq DESC
         LIMIT $7
     )
-FROM (SELECT) AS always
-LEFT JOIN sessions AS one ON one.tenant_id = $1 AND one.session_id = $2;
+{beside_the_record};
 
 
 -- $8: of this kind, or of any.
@@ -125,8 +164,7 @@ SELECT
         ORDER BY event.seq
         LIMIT $7
     )
-FROM (SELECT) AS always
-LEFT JOIN sessions AS one ON one.tenant_id = $1 AND one.session_id = $2;
+{beside_the_record};
 
 -- name: events_descending
 SELECT
@@ -142,8 +180,7 @@ SELECT
         ORDER BY event.seq DESC
         LIMIT $7
     )
-FROM (SELECT) AS always
-LEFT JOIN sessions AS one ON one.tenant_id = $1 AND one.session_id = $2;
+{beside_the_record};
 
 -- Pages of tool calls: $3 < seq < $4, of run $5, tool $6, label $7; $8 open or ended; $10 (where it is) the arguments' hash.
 -- name: tool_calls_ascending
@@ -153,16 +190,11 @@ SELECT
         SELECT ROW({call})
         FROM tool_calls AS call
         {call_bodies}
-        WHERE
-            call.tenant_id = $1 AND call.session_id = $2 AND call.seq > $3 AND call.seq < $4
-            AND ($5::text IS NULL OR call.run_id = $5) AND ($6::text IS NULL OR call.tool = $6)
-            AND ($7::text IS NULL OR call.tool_call_id = $7)
-            AND ($8::boolean IS NULL OR (call.status = 'started') = $8)
+        WHERE {call_filter}
         ORDER BY call.seq
         LIMIT $9
     )
-FROM (SELECT) AS always
-LEFT JOIN sessions AS one ON one.tenant_id = $1 AND one.session_id = $2;
+{beside_the_record};
 
 -- name: tool_calls_descending
 SELECT
@@ -171,16 +203,11 @@ SELECT
         SELECT ROW({call})
         FROM tool_calls AS call
         {call_bodies}
-        WHERE
-            call.tenant_id = $1 AND call.session_id = $2 AND call.seq > $3 AND call.seq < $4
-            AND ($5::text IS NULL OR call.run_id = $5) AND ($6::text IS NULL OR call.tool = $6)
-            AND ($7::text IS NULL OR call.tool_call_id = $7)
-            AND ($8::boolean IS NULL OR (call.status = 'started') = $8)
+        WHERE {call_filter}
         ORDER BY call.seq DESC
         LIMIT $9
     )
-FROM (SELECT) AS always
-LEFT JOIN sessions AS one ON one.tenant_id = $1 AND one.session_id = $2;
+{beside_the_record};
 
 -- name: equal_calls_ascending
 SELECT
@@ -189,17 +216,11 @@ SELECT
         SELECT ROW({call})
         FROM tool_calls AS call
         {call_bodies}
-        WHERE
-            call.tenant_id = $1 AND call.session_id = $2 AND call.seq > $3 AND call.seq < $4
-            AND ($5::text IS NULL OR call.run_id = $5) AND ($6::text IS NULL OR call.tool = $6)
-            AND ($7::text IS NULL OR call.tool_call_id = $7)
-            AND ($8::boolean IS NULL OR (call.status = 'started') = $8)
-            AND call.arguments_hash = $10
+        WHERE {call_filter} AND call.arguments_hash = $10
         ORDER BY call.seq
         LIMIT $9
     )
-FROM (SELECT) AS always
-LEFT JOIN sessions AS one ON one.tenant_id = $1 AND one.session_id = $2;
+{beside_the_record};
 
 -- name: equal_calls_descending
 SELECT
@@ -208,17 +229,11 @@ SELECT
         SELECT ROW({call})
         FROM tool_calls AS call
         {call_bodies}
-        WHERE
-            call.tenant_id = $1 AND call.session_id = $2 AND call.seq > $3 AND call.seq < $4
-            AND ($5::text IS NULL OR call.run_id = $5) AND ($6::text IS NULL OR call.tool = $6)
-            AND ($7::text IS NULL OR call.tool_call_id = $7)
-            AND ($8::boolean IS NULL OR (call.status = 'started') = $8)
-            AND call.arguments_hash = $10
+        WHERE {call_filter} AND call.arguments_hash = $10
         ORDER BY call.seq DESC
         LIMIT $9
     )
-FROM (SELECT) AS always
-LEFT JOIN sessions AS one ON one.tenant_id = $1 AND one.session_id = $2;
+{beside_the_record};
 
 -- Pages of runs: $3 < number < $4, of status $5, children of $7.
 -- name: runs_ascending
@@ -228,14 +243,11 @@ SELECT
         SELECT ROW({run})
         FROM runs AS run
         {run_input}
-        WHERE
-            run.tenant_id = $1 AND run.session_id = $2 AND run.number > $3 AND run.number < $4
-            AND ($5::text IS NULL OR run.status = $5) AND ($7::text IS NULL OR run.parent_run_id = $7)
+        WHERE {run_filter}
         ORDER BY run.number
         LIMIT $6
     )
-FROM (SELECT) AS always
-LEFT JOIN sessions AS one ON one.tenant_id = $1 AND one.session_id = $2;
+{beside_the_record};
 
 -- name: runs_descending
 SELECT
@@ -244,14 +256,11 @@ SELECT
         SELECT ROW({run})
         FROM runs AS run
         {run_input}
-        WHERE
-            run.tenant_id = $1 AND run.session_id = $2 AND run.number > $3 AND run.number < $4
-            AND ($5::text IS NULL OR run.status = $5) AND ($7::text IS NULL OR run.parent_run_id = $7)
+        WHERE {run_filter}
         ORDER BY run.number DESC
         LIMIT $6
     )
-FROM (SELECT) AS always
-LEFT JOIN sessions AS one ON one.tenant_id = $1 AND one.session_id = $2;
+{beside_the_record};
 
 -- One run, $3, if $4 < number < $5, of status $6, child of $8.
 -- name: run
@@ -266,8 +275,7 @@ SELECT
             AND ($6::text IS NULL OR run.status = $6) AND ($8::text IS NULL OR run.parent_run_id = $8)
         LIMIT $7
     )
-FROM (SELECT) AS always
-LEFT JOIN sessions AS one ON one.tenant_id = $1 AND one.session_id = $2;
+{beside_the_record};
 
 -- Of one streamed message ($3, $4, $5), from the piece that holds the character at $6 on.
 -- name: partial
@@ -289,8 +297,7 @@ SELECT
         ORDER BY piece."offset"
         LIMIT $7
     )
-FROM (SELECT) AS always
-LEFT JOIN sessions AS one ON one.tenant_id = $1 AND one.session_id = $2;
+{beside_the_record};
 
 -- Which of those who wait (for session $1, $2 beyond seq $3, or for another revision than $4) may look again: also those whose
 -- session is gone, or was never there: they hear of the end.
@@ -310,8 +317,7 @@ WHERE
 
 -- Across sessions
 
--- Lists: $1 tenant, $2 user, updated_at >= $3, (updated_at, session_id) < ($4, $5), status $6 at $7 (NULL: now). standing is
--- SessionRecord.status_at: ACTIVE turns EXPIRED, and both that and CLOSED are as good as DELETED past the retention.
+-- Lists: $1 tenant, $2 user.
 -- name: sessions_of_user
 WITH clock AS MATERIALIZED (SELECT coalesce($7::bigint, {now}) AS now),
 page AS MATERIALIZED (
@@ -319,30 +325,11 @@ page AS MATERIALIZED (
     FROM sessions AS session
     WHERE
         session.tenant_id = $1 AND session.user_id = $2 AND NOT session.hidden AND session.status <> 'DELETED'
-        AND session.updated_at >= $3 AND session.updated_at <= $4
-        AND (session.updated_at, session.session_id) < ($4, $5)
-        AND CASE
-            WHEN session.turns_at <= (SELECT now FROM clock) THEN
-                CASE
-                    WHEN
-                        session.status = 'ACTIVE'
-                        AND (session.turns_at + session.retention <= (SELECT now FROM clock)) IS NOT TRUE
-                        THEN $6::text IS NULL OR $6 = 'EXPIRED'
-                    ELSE false
-                END
-            ELSE $6::text IS NULL OR session.status = $6
-        END
+        AND {list_filter}
     ORDER BY session.updated_at DESC, session.session_id DESC
     LIMIT $8
 )
-SELECT
-    (SELECT now FROM clock),
-    ARRAY(
-        SELECT ROW(page.session_id, page.updated_at, page.record, metadata.body)
-        FROM page
-        LEFT JOIN metadata ON metadata.tenant_id = $1 AND metadata.session_id = page.session_id
-        ORDER BY page.updated_at DESC, page.session_id DESC
-    );
+{listed};
 
 -- An admin's list reads the whole of the tenant's part of the index: no index by time alone is kept for it.
 -- name: sessions_of_tenant
@@ -352,30 +339,11 @@ page AS MATERIALIZED (
     FROM sessions AS session
     WHERE
         session.tenant_id = $1 AND $2::text IS NULL AND NOT session.hidden AND session.status <> 'DELETED'
-        AND session.updated_at >= $3 AND session.updated_at <= $4
-        AND (session.updated_at, session.session_id) < ($4, $5)
-        AND CASE
-            WHEN session.turns_at <= (SELECT now FROM clock) THEN
-                CASE
-                    WHEN
-                        session.status = 'ACTIVE'
-                        AND (session.turns_at + session.retention <= (SELECT now FROM clock)) IS NOT TRUE
-                        THEN $6::text IS NULL OR $6 = 'EXPIRED'
-                    ELSE false
-                END
-            ELSE $6::text IS NULL OR session.status = $6
-        END
+        AND {list_filter}
     ORDER BY session.updated_at DESC, session.session_id DESC
     LIMIT $8
 )
-SELECT
-    (SELECT now FROM clock),
-    ARRAY(
-        SELECT ROW(page.session_id, page.updated_at, page.record, metadata.body)
-        FROM page
-        LEFT JOIN metadata ON metadata.tenant_id = $1 AND metadata.session_id = page.session_id
-        ORDER BY page.updated_at DESC, page.session_id DESC
-    );
+{listed};
 
 -- Queues: those after ($1, $2).
 -- name: ready_for_agent

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from satchel.domain.ids import SessionRef
 from satchel.domain.stream import StreamKey
-from satchel.errors import StoreCorrupt
-from satchel.store import CallPage, EventPage, ListedSession, PartialPage, RunPage, SessionPage, Snapshot
+from satchel.store import CallPage, EventPage, PartialPage, RunPage, SessionPage, Snapshot
+from satchel.stores.bounds import END, between, within
 from satchel.stores.postgres.connection import Fetch
 from satchel.stores.postgres.queries import SQL
+from satchel.stores.sql.listing import listed
 from satchel.stores.sql.loading import ReadClock
 from satchel.stores.sql.rows import (
     piece_of,
@@ -18,8 +21,6 @@ from satchel.stores.sql.rows import (
     shown_metadata,
     shown_run,
 )
-
-END = 2**63 - 1  # beyond every seq, number and time
 
 
 async def snapshot(
@@ -63,7 +64,7 @@ async def events(
     limit: int,
 ) -> EventPage:
     order = "descending" if newest_first else "ascending"
-    bounds = (*ref, *_between(after, before), run_id, with_retracted, max(0, limit))
+    bounds = (*ref, *between(after, before), run_id, with_retracted, max(0, limit))
     if kind == "message":
         rows = await fetch(SQL[f"messages_{order}"], *bounds)
     else:
@@ -95,7 +96,7 @@ async def tool_calls(
     limit: int,
 ) -> CallPage:
     order = "descending" if newest_first else "ascending"
-    bounds = (*ref, *_between(after, before), run_id, tool, tool_call_id, is_open, max(0, limit))
+    bounds = (*ref, *between(after, before), run_id, tool, tool_call_id, is_open, max(0, limit))
     if arguments_hash is None:
         rows = await fetch(SQL[f"tool_calls_{order}"], *bounds)
     else:
@@ -123,12 +124,12 @@ async def runs(
     newest_first: bool,
     limit: int,
 ) -> RunPage:
-    between = _between(after_number, before_number)
+    numbers = between(after_number, before_number)
     if run_id is not None:
-        rows = await fetch(SQL["run"], *ref, run_id, *between, status, max(0, limit), parent_run_id)
+        rows = await fetch(SQL["run"], *ref, run_id, *numbers, status, max(0, limit), parent_run_id)
     else:
         order = "descending" if newest_first else "ascending"
-        rows = await fetch(SQL[f"runs_{order}"], *ref, *between, status, max(0, limit), parent_run_id)
+        rows = await fetch(SQL[f"runs_{order}"], *ref, *numbers, status, max(0, limit), parent_run_id)
     now, record, found = rows[0]
     if record is None:
         return RunPage(record=None, clock=read_clock(now))
@@ -142,7 +143,7 @@ async def runs(
 async def partial(
     fetch: Fetch, read_clock: ReadClock, ref: SessionRef, *, key: StreamKey, offset: int, limit: int
 ) -> PartialPage:
-    now, record, found = (await fetch(SQL["partial"], *ref, *key, _within(offset), max(0, limit)))[0]
+    now, record, found = (await fetch(SQL["partial"], *ref, *key, within(offset), max(0, limit)))[0]
     if record is None:
         return PartialPage(record=None, clock=read_clock(now))
     return PartialPage(
@@ -164,25 +165,17 @@ async def sessions(
     limit: int,
 ) -> SessionPage:
     """``now`` where it is not the server's."""
-    position = (END if updated_before is None else _within(updated_before), "")  # no id is less than ""
+    position = (END if updated_before is None else within(updated_before), "")  # no id is less than ""
     if after is not None:
-        position = min(position, (_within(after[0]), after[1]), key=lambda place: (place[0], place[1].encode()))
+        position = min(position, (within(after[0]), after[1]), key=lambda place: (place[0], place[1].encode()))
     name = "sessions_of_tenant" if user_id is None else "sessions_of_user"
-    earliest = -END if updated_from is None else _within(updated_from)
-    listed: list[ListedSession] = []
-    unreadable: list[str] = []
-    while True:
-        asked = max(0, limit - len(listed))
-        rows = await fetch(SQL[name], tenant_id, user_id, earliest, *position, status, now, asked)
-        at, found = rows[0]
-        for session_id, updated_at, record, metadata in found:
-            position = (updated_at, session_id)
-            try:
-                listed.append(ListedSession(record=record_of(session_id, record), metadata=shown_metadata(metadata)))
-            except StoreCorrupt:
-                unreadable.append(session_id)
-        if len(found) < asked or len(listed) >= limit:
-            return SessionPage(clock=read_clock(at), sessions=tuple(listed), unreadable=tuple(unreadable))
+    earliest = -END if updated_from is None else within(updated_from)
+
+    async def read(position: tuple[int, str], most: int) -> tuple[int, Any]:
+        rows = await fetch(SQL[name], tenant_id, user_id, earliest, *position, status, now, most)
+        return rows[0][0], rows[0][1]
+
+    return await listed(read, read_clock, position, limit)
 
 
 async def due(
@@ -214,13 +207,4 @@ async def refs(fetch: Fetch, *, after: SessionRef | None, limit: int) -> list[Se
 
 async def may_look(fetch: Fetch, ref: SessionRef, after: int, revision: int | None) -> bool:
     """There is an event after ``after``, or another revision, or nothing to wait for: the session is gone, or was never there."""
-    return bool(await fetch(SQL["wakeable"], [ref.tenant_id], [ref.session_id], [_within(after)], [revision]))
-
-
-def _within(bound: int) -> int:
-    """As the server can compare it: a bound beyond 64 bits is beyond every seq."""
-    return max(-END, min(bound, END))
-
-
-def _between(after: int, before: int | None) -> tuple[int, int]:
-    return _within(after), END if before is None else _within(before)
+    return bool(await fetch(SQL["wakeable"], [ref.tenant_id], [ref.session_id], [within(after)], [revision]))

@@ -12,13 +12,13 @@ import msgspec
 from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord
 from satchel.store import Change, Outcome
+from satchel.stores.rows import has_same_entries
 from satchel.stores.sqlite.queries import SQL
 from satchel.stores.sqlite.rows import (
     Row,
     call_row,
     event_row,
     idempotency_row,
-    is_indexed_alike,
     is_plain,
     narrow_row,
     piece_row,
@@ -110,7 +110,7 @@ def _add_rows(rows: dict[str, list[Row]], change: Change, found: Before) -> None
     tenant_id, session_id = ref
     if found.revision is None:
         rows[INSERT_SESSION].append(wide_row(record))
-    elif found.record is not None and is_indexed_alike(found.record, record):
+    elif found.record is not None and has_same_entries(found.record, record):
         rows[UPDATE_SESSION].append(narrow_row(record))
     else:
         rows[UPDATE_SESSION_WIDELY].append(wide_row(record))

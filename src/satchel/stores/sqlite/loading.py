@@ -15,9 +15,10 @@ from satchel.domain.tool_call import CallRow
 from satchel.domain.upkeep import is_overdue
 from satchel.errors import SatchelError, StoreCorrupt
 from satchel.store import Loaded
+from satchel.stores.rows import sound
 from satchel.stores.sqlite.connection import UNBINDABLE, meaning_of, unbindable
 from satchel.stores.sqlite.queries import SQL
-from satchel.stores.sqlite.rows import call_of, event_of, idempotency_of, is_json, piece_of, record_of, run_of
+from satchel.stores.sqlite.rows import call_of, event_of, idempotency_of, piece_of, record_of, run_of
 
 _RECORD = SQL["record"]
 _IDEMPOTENCY_RECORD = SQL["idempotency_record"]
@@ -30,13 +31,18 @@ def load(
     clock: Clock,
     wanted: Mapping[SessionRef, Want],
     records: Mapping[SessionRef, SessionRecord],
+    *,
+    look: bool,
 ) -> Loaded:
-    """``records``: those that are known already, as they are in this transaction."""
+    """``records``: those that are known already, as they are in this transaction. ``look``: for the idempotency records
+    that are wanted, too."""
     sessions: dict[SessionRef, SessionState | SatchelError] = {}
     for ref, want in wanted.items():
         try:
             record = records.get(ref) or find_record(connection, ref)
-            sessions[ref] = SessionState(None) if record is None else _state(connection, clock, ref, want, record)
+            sessions[ref] = (
+                SessionState(None) if record is None else _state(connection, clock, ref, want, record, look=look)
+            )
         except Exception as error:  # noqa: BLE001  # whatever it is, it is this session's own
             sessions[ref] = _own_error(ref, error)
     return Loaded(sessions=sessions, clock=clock)
@@ -65,17 +71,11 @@ def find_record(connection: sqlite3.Connection, ref: SessionRef) -> SessionRecor
 
 
 def _state(
-    connection: sqlite3.Connection, clock: Clock, ref: SessionRef, want: Want, record: SessionRecord
+    connection: sqlite3.Connection, clock: Clock, ref: SessionRef, want: Want, record: SessionRecord, *, look: bool
 ) -> SessionState:
     state = SessionState(record)
-    keys = want.keys
-    if len(keys) <= 2:
-        for key in keys:
-            row = connection.execute(_IDEMPOTENCY_RECORD, (*ref, bytearray(key))).fetchone()
-            if row is not None:
-                state.keys[key] = idempotency_of(ref, key, row)
-    else:
-        _add_keys(connection, ref, keys, state)
+    if look:
+        _add_keys(connection, ref, want.keys, state)
     if want is not NOTHING:
         _add_wanted(connection, ref, want, record, state)
     if record.has_open_work and (want.open_work or is_overdue(record, clock)):
@@ -85,6 +85,12 @@ def _state(
 
 def _add_keys(connection: sqlite3.Connection, ref: SessionRef, keys: Sequence[bytes], state: SessionState) -> None:
     """Many at a time; the last lot is filled up with keys that are in it anyway."""
+    if len(keys) <= 2:
+        for key in keys:
+            row = connection.execute(_IDEMPOTENCY_RECORD, (*ref, bytearray(key))).fetchone()
+            if row is not None:
+                state.keys[key] = idempotency_of(ref, key, row)
+        return
     for start in range(0, len(keys), KEYS_AT_ONCE):
         lot = keys[start : start + KEYS_AT_ONCE]
         places = [bytearray(key) for key in (*lot, *[lot[0]] * (KEYS_AT_ONCE - len(lot)))]
@@ -118,9 +124,9 @@ def _add_wanted(
     if layered and record.turn is not None:
         _add_run(connection, ref, record.turn.run_id, state.runs)
     if want.working_memory or layered:
-        state.working_memory = _sound(text_of(connection, "working_memory", ref), "the working memory", ref)
+        state.working_memory = sound(text_of(connection, "working_memory", ref), "the working memory", ref)
     if want.metadata:
-        state.metadata = _sound(text_of(connection, "metadata", ref), "the metadata", ref)
+        state.metadata = sound(text_of(connection, "metadata", ref), "the metadata", ref)
 
 
 def _add_open_work(connection: sqlite3.Connection, ref: SessionRef, record: SessionRecord, state: SessionState) -> None:
@@ -169,13 +175,6 @@ def pieces_of(
     """``limit`` -1: all."""
     rows = connection.execute(SQL["partial"], (*ref, *key, offset, limit)).fetchall()
     return tuple([piece_of(key, row) for row in rows])
-
-
-def _sound(text: bytes, what: str, ref: SessionRef) -> bytes:
-    """Raises StoreCorrupt: a change of what cannot be read would make true what is left of it."""
-    if text and not is_json(text):
-        raise StoreCorrupt(f"{what} of session {ref.session_id}")
-    return text
 
 
 def text_of(connection: sqlite3.Connection, name: str, ref: SessionRef) -> bytes:

@@ -10,11 +10,11 @@ from satchel.domain.state import Clock
 from satchel.domain.stream import StreamKey
 from satchel.errors import StoreCorrupt
 from satchel.store import CallPage, EventPage, ListedSession, PartialPage, RunPage, SessionPage, Snapshot
+from satchel.stores.bounds import END, between
+from satchel.stores.rows import shown_memory, shown_metadata
 from satchel.stores.sqlite.loading import find_record, pieces_of, text_of
 from satchel.stores.sqlite.queries import SQL
-from satchel.stores.sqlite.rows import record_of, shown_call, shown_event, shown_memory, shown_metadata, shown_run
-
-END = 2**63 - 1  # beyond every seq, number and time
+from satchel.stores.sqlite.rows import record_of, shown_call, shown_event, shown_run
 
 
 def snapshot(
@@ -69,7 +69,7 @@ def events(
     if record is None:
         return EventPage(record=None, clock=clock)
     order = "descending" if newest_first else "ascending"
-    bounds = (*ref, *_between(after, before), run_id, int(with_retracted), max(0, limit))
+    bounds = (*ref, *between(after, before), run_id, int(with_retracted), max(0, limit))
     if kind == "message":
         rows = connection.execute(SQL[f"messages_{order}"], bounds).fetchall()
     else:
@@ -102,7 +102,7 @@ def tool_calls(
         return CallPage(record=None, clock=clock)
     order = "descending" if newest_first else "ascending"
     openness = None if is_open is None else int(is_open)
-    bounds = (*ref, *_between(after, before), run_id, tool, tool_call_id, openness, max(0, limit))
+    bounds = (*ref, *between(after, before), run_id, tool, tool_call_id, openness, max(0, limit))
     if arguments_hash is None:
         rows = connection.execute(SQL[f"tool_calls_{order}"], bounds).fetchall()
     else:
@@ -126,7 +126,7 @@ def runs(
     record = find_record(connection, ref)
     if record is None:
         return RunPage(record=None, clock=clock)
-    after, before = _between(after_number, before_number)
+    after, before = between(after_number, before_number)
     if run_id is None:
         order = "descending" if newest_first else "ascending"
         bounds = (*ref, after, before, status, max(0, limit), parent_run_id)
@@ -191,11 +191,6 @@ def sessions(
         if len(rows) < asked:
             break
     return SessionPage(clock=clock, sessions=tuple(listed), unreadable=tuple(unreadable))
-
-
-def _between(after: int, before: int | None) -> tuple[int, int]:
-    """As SQLite can compare them: a bound beyond 64 bits is beyond every seq."""
-    return max(-END, min(after, END)), END if before is None else max(-END, min(before, END))
 
 
 def due(

@@ -2,73 +2,35 @@
 
 In the rows of every append, bytes go in as bytearrays and nothing is None: of any parameter but a number, a text and a
 bytearray the driver asks how to adapt it, which takes it longer than to store it.
-
-What cannot be decoded is StoreCorrupt to whoever would build on it. To a reader (``shown_…``) it is a placeholder that keeps
-its place, so that one corrupt row hides nothing but itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
-
-from satchel.domain.event import CHAT_FORMAT, CORRUPT_BODY, CORRUPT_FORMAT, KINDS, Event
+from satchel.domain.event import CHAT_FORMAT, CORRUPT_BODY, Event
 from satchel.domain.idempotency import IdempotencyRecord, decode_answer, encode_answer
 from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord, decode_record, encode_record
-from satchel.domain.run import LEGAL, RunError, RunRow
+from satchel.domain.run import RunRow
 from satchel.domain.stream import Piece, StreamKey
 from satchel.domain.tool_call import CallRow
 from satchel.errors import StoreCorrupt
+from satchel.stores.rows import (
+    BROKEN,
+    EVENT_KINDS,
+    check_json,
+    corrupt_call,
+    corrupt_event,
+    corrupt_run,
+    decode_run,
+    encode_run,
+    is_json,
+    read,
+    shown_bodies,
+)
 
 Row = tuple[Any, ...]
-S = TypeVar("S")
-
-_encode_run = msgspec.json.Encoder().encode
-_decode_run = msgspec.json.Decoder(RunRow).decode
-# The very objects that are the defaults: they are left out of the JSON.
-_NO_TEXTS = {
-    name: default
-    for name, default in zip(reversed(RunRow.__struct_fields__), reversed(RunRow.__struct_defaults__), strict=False)
-    if name in ("metadata", "input", "input_metadata")
-}
-
-
-_KINDS = frozenset(KINDS)
-_check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
-
-# In the place of a call's bodies: arguments and outcome that say so, whichever way the call ended.
-_CORRUPT_START = b'{"arguments":' + CORRUPT_BODY + b"}"
-_CORRUPT_END = b'{"result":' + CORRUPT_BODY + b',"content":' + CORRUPT_BODY + b"}"
-_CORRUPT_MEMORY = b'{"notes":' + CORRUPT_BODY + b"}"
-
-_BROKEN = (ValueError, TypeError, AttributeError, KeyError, RecursionError)  # what undecodable bytes and columns raise
-
-
-def _check_json(text: bytes) -> None:
-    """Raises ValueError. The decoder passes over the bytes inside a text without looking at them."""
-    _check_syntax(text)
-    if not text.isascii():
-        text.decode()
-
-
-def is_json(text: bytes | None) -> bool:
-    try:
-        if text is not None:
-            _check_json(text)
-    except _BROKEN:
-        return False
-    return True
-
-
-def _read(decode: Callable[[Row], S], row: Row, what: str, ref: SessionRef) -> S:
-    """Raises StoreCorrupt, naming ``what`` of the session."""
-    try:
-        return decode(row)
-    except _BROKEN as error:
-        raise StoreCorrupt(f"{what} of session {ref.session_id}") from error
 
 
 def _text(column: bytes | None) -> str | None:
@@ -83,35 +45,11 @@ def _legible(column: bytes | None) -> str | None:
 def record_of(session_id: str, row: Row) -> SessionRecord:
     try:
         record = decode_record(row[0])
-    except _BROKEN as error:
+    except BROKEN as error:
         raise StoreCorrupt(f"the record of session {session_id}") from error
     if record.session_id != session_id:
         raise StoreCorrupt(f"the record of session {session_id}")
     return record
-
-
-def shown_metadata(text: bytes | None) -> bytes:
-    """b"" when there is none."""
-    return CORRUPT_BODY if text and not is_json(text) else text or b""
-
-
-def shown_memory(text: bytes) -> bytes:
-    """A memory that cannot be read is not an empty one: it has a note that says so."""
-    return text if not text or is_json(text) else _CORRUPT_MEMORY
-
-
-def is_indexed_alike(one: SessionRecord, other: SessionRecord) -> bool:
-    """Whether the indexes hold the same of both, but for ``updated_at`` and ``turns_at``."""
-    return (
-        one.sweep_at == other.sweep_at
-        and one.status == other.status
-        and (one.turn is other.turn or one.ready_agent == other.ready_agent)
-        and one.lease_until == other.lease_until
-        and one.lease_clock == other.lease_clock
-        and one.user_id == other.user_id
-        and one.hidden == other.hidden
-        and (one.policy is other.policy or one.policy.retention == other.policy.retention)
-    )
 
 
 def narrow_row(record: SessionRecord) -> Row:
@@ -194,7 +132,7 @@ def plain_event_row(tenant_id: str, session_id: str, event: Event) -> Row:
 
 def event_of(ref: SessionRef, row: Row) -> Event:
     """Raises StoreCorrupt."""
-    return _read(_decode_event, row, f"event {row[0]}", ref)
+    return read(_decode_event, row, f"event {row[0]}", ref)
 
 
 def shown_event(ref: SessionRef, row: Row) -> Event:
@@ -202,28 +140,25 @@ def shown_event(ref: SessionRef, row: Row) -> Event:
         return event_of(ref, row)
     except StoreCorrupt:
         seq, version, kind, at, actor, run_id, refers_to = row[:7]
-        corrupt: Any = _legible(kind)
-        return Event(
+        return corrupt_event(
             seq=seq,
             version=version,
-            kind=corrupt,
+            kind=_legible(kind),
             at=at,
             actor=actor.decode(errors="replace"),
-            body=CORRUPT_BODY,
             run_id=_legible(run_id),
             refers_to=refers_to,
-            format=CORRUPT_FORMAT,
         )
 
 
 def _decode_event(row: Row) -> Event:
     seq, version, kind, at, actor, run_id, refers_to, status, format, outcome, tokens, *more = row[:14]
     streamed, metadata, body = more
-    _check_json(body)
+    check_json(body)
     if metadata is not None:
-        _check_json(metadata)
+        check_json(metadata)
     kind = kind.decode()
-    if kind not in _KINDS:
+    if kind not in EVENT_KINDS:
         raise ValueError("an unknown kind")
     return Event(
         seq=seq,
@@ -264,7 +199,7 @@ def call_row(ref: SessionRef, call: CallRow) -> Row:
 
 def call_of(ref: SessionRef, row: Row) -> CallRow:
     """Raises StoreCorrupt, unless it is a body that cannot be read: nothing is built on these."""
-    return _read(_decode_call, row, f"tool call {row[0]}", ref)
+    return read(_decode_call, row, f"tool call {row[0]}", ref)
 
 
 def shown_call(ref: SessionRef, row: Row) -> CallRow:
@@ -272,28 +207,22 @@ def shown_call(ref: SessionRef, row: Row) -> CallRow:
         return call_of(ref, row)
     except StoreCorrupt:
         seq, version, tool, arguments_hash, _, start_time, end_time, label, run_id = row[:9]
-        return CallRow(
+        return corrupt_call(
             seq=seq,
             version=version,
             tool=tool.decode(errors="replace"),
             arguments_hash=arguments_hash,
-            status="unknown",
             start_time=start_time,
             end_time=end_time,
             tool_call_id=_legible(label),
             run_id=_legible(run_id),
-            start_body=_CORRUPT_START,
-            end_body=_CORRUPT_END,
         )
 
 
 def _decode_call(row: Row) -> CallRow:
     seq, version, tool, arguments_hash, status, start_time, end_time, label, run_id, *rest = row
-    result_seq, result_kind, repeat_of, step, start_body, end_body = rest
-    if not is_json(start_body):
-        start_body = _CORRUPT_START
-    if not is_json(end_body):
-        end_body = _CORRUPT_END
+    result_seq, result_kind, repeat_of, step, *bodies = rest
+    start_body, end_body = shown_bodies(*bodies)
     return CallRow(
         seq=seq,
         version=version,
@@ -308,7 +237,7 @@ def _decode_call(row: Row) -> CallRow:
         result_kind=result_kind.decode(),
         repeat_of=repeat_of,
         step=_text(step),
-        start_body=b"{}" if start_body is None else start_body,
+        start_body=start_body,
         end_body=end_body,
     )
 
@@ -321,7 +250,7 @@ def run_row(ref: SessionRef, run: RunRow) -> Row:
         run.number,
         run.status,
         run.input_seq,
-        _encode_run(msgspec.structs.replace(run, **_NO_TEXTS)),
+        encode_run(run),
         bytes(run.metadata) or None,
         None if run.input_seq is not None else bytes(run.input) or None,
         bytes(run.input_metadata) or None,
@@ -331,7 +260,7 @@ def run_row(ref: SessionRef, run: RunRow) -> Row:
 
 def run_of(ref: SessionRef, row: Row) -> RunRow:
     """Raises StoreCorrupt, unless it is an input that is a message by now: that is the message's fault."""
-    return _read(_decode_run_row, row, f"run {row[0].decode(errors='replace')}", ref)
+    return read(_decode_run_row, row, f"run {row[0].decode(errors='replace')}", ref)
 
 
 def shown_run(ref: SessionRef, row: Row) -> RunRow:
@@ -339,33 +268,12 @@ def shown_run(ref: SessionRef, row: Row) -> RunRow:
         return run_of(ref, row)
     except StoreCorrupt:
         run_id, number, status, input_seq = row[:4]
-        known: Any = _legible(status)
-        return RunRow(
-            run_id=run_id.decode(errors="replace"),
-            number=number,
-            status=known if known in LEGAL else "FAILED",
-            created_at=0,
-            version=0,
-            error=RunError(code="store_corrupt", message="what is stored of this run cannot be read"),
-            input_seq=input_seq,
-            input=msgspec.Raw(CORRUPT_BODY),
-        )
+        return corrupt_run(run_id.decode(errors="replace"), number=number, status=_legible(status), input_seq=input_seq)
 
 
 def _decode_run_row(row: Row) -> RunRow:
     input_seq, record, metadata, input, input_metadata = row[3:8]
-    run = _decode_run(record)
-    for text in (metadata, input_metadata, input if input_seq is None else None):
-        if text is not None:
-            _check_json(text)
-    if not is_json(input):
-        input = CORRUPT_BODY
-    return msgspec.structs.replace(
-        run,
-        metadata=msgspec.Raw(metadata or b""),
-        input=msgspec.Raw(input or b""),
-        input_metadata=msgspec.Raw(input_metadata or b""),
-    )
+    return decode_run(record, input_seq=input_seq, metadata=metadata, input=input, input_metadata=input_metadata)
 
 
 def piece_row(ref: SessionRef, piece: Piece) -> Row:
@@ -396,4 +304,4 @@ def idempotency_row(tenant_id: str, session_id: str, record: IdempotencyRecord) 
 
 
 def idempotency_of(ref: SessionRef, key: bytes, row: Row) -> IdempotencyRecord:
-    return _read(lambda row: IdempotencyRecord(key, row[0], decode_answer(row[1])), row, "an idempotency record", ref)
+    return read(lambda row: IdempotencyRecord(key, row[0], decode_answer(row[1])), row, "an idempotency record", ref)

@@ -164,7 +164,7 @@ class SqliteStore(Store):
     # Writing
 
     async def load(self, wanted: Mapping[SessionRef, Want]) -> Loaded:
-        return await self._read(lambda connection, clock: load(connection, clock, wanted, {}))
+        return await self._read(lambda connection, clock: load(connection, clock, wanted, {}, look=True))
 
     async def commit(self, changes: Sequence[Change]) -> list[Outcome]:
         return await self._live().writer.run(lambda writer: writer.commit(changes))

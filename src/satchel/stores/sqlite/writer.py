@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sqlite3
 import time
@@ -66,6 +67,16 @@ class CommitFailed(Exception):
     """COMMIT itself failed: the rows may be there."""
 
 
+class _KeyMayBeThere(Exception):
+    """An idempotency key that was taken for new."""
+
+
+def _leaves_all(wanted: Mapping[SessionRef, Want], changes: Sequence[Change]) -> bool:
+    """A record of each key that was asked for."""
+    left = {(change.ref, kept.key_hash) for change in changes for kept in change.idempotency}
+    return all((ref, key) in left for ref, want in wanted.items() for key in want.keys)
+
+
 class Writer:
     def __init__(
         self, path: Path, clock: Callable[[], Clock], committed: Callable[[Iterable[SessionRecord]], None]
@@ -100,20 +111,33 @@ class Writer:
     ) -> list[Outcome]:
         with translated(), self.turn() as deadline:
             begin(self.connection, deadline)
-            try:
-                loaded = load(self.connection, self._clock(), wanted, self._known_records())
-                # Deciding lays effects over the states: keep the records as they were.
-                known = {ref: state.record for ref, state in loaded.sessions.items() if type(state) is SessionState}
-                changes = decide(loaded)
-            except BaseException:
-                roll_back(self.connection)
-                raise
-            return self._finish(changes, known)
+            with contextlib.suppress(_KeyMayBeThere):
+                return self._transact(wanted, decide, look=False)
+            begin(self.connection, deadline)
+            return self._transact(wanted, decide, look=True)
+
+    def _transact(
+        self, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]], *, look: bool
+    ) -> list[Outcome]:
+        """In the open transaction. Nearly every idempotency key is new, and the index on it says so when its record goes in:
+        unless it is to ``look``, each is taken for new. Raises _KeyMayBeThere, and ends the transaction, when one may not be:
+        it is there, or its decision left no record of it (it was refused; had it been answered before, it would not)."""
+        try:
+            loaded = load(self.connection, self._clock(), wanted, self._known_records(), look=look)
+            # Deciding lays effects over the states: keep the records as they were.
+            known = {ref: state.record for ref, state in loaded.sessions.items() if type(state) is SessionState}
+            changes = decide(loaded)
+            if not look and not _leaves_all(wanted, changes):
+                raise _KeyMayBeThere
+        except BaseException:
+            roll_back(self.connection)
+            raise
+        return self._finish(changes, known, is_sure=look)
 
     def commit(self, changes: Sequence[Change]) -> list[Outcome]:
         with translated(), self.turn() as deadline:
             begin(self.connection, deadline)
-            return self._finish(changes, {})
+            return self._finish(changes, {}, is_sure=True)
 
     def _known_records(self) -> dict[SessionRef, SessionRecord]:
         """In the open transaction: it holds, as long as SQLite has seen no commit but our own."""
@@ -127,11 +151,14 @@ class Writer:
         """Gives the instant until which a transaction may wait for SQLite's own lock."""
         return self._turn
 
-    def _finish(self, changes: Sequence[Change], known: Known) -> list[Outcome]:
-        """Apply and commit in the open transaction; if a change cannot be stored, each in a transaction of its own."""
+    def _finish(self, changes: Sequence[Change], known: Known, *, is_sure: bool) -> list[Outcome]:
+        """Apply and commit in the open transaction; if a change cannot be stored, each in a transaction of its own. Unless
+        it ``is_sure`` that the keys are new, raises _KeyMayBeThere for that."""
         try:
             outcomes = self._apply(changes, known)
-        except _BAD_CHANGE:
+        except _BAD_CHANGE as error:
+            if not is_sure and isinstance(error, sqlite3.IntegrityError):
+                raise _KeyMayBeThere from None
             return [self._apply_alone(change) for change in changes]
         except CommitFailed:
             return [Outcome.UNKNOWN] * len(changes)

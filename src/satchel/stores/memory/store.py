@@ -6,19 +6,14 @@ import asyncio
 import bisect
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
-import msgspec
-
-from satchel.domain.event import Event, EventKind
-from satchel.domain.idempotency import IdempotencyRecord
+from satchel.domain.event import EventKind
 from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord, SessionStatus
-from satchel.domain.run import RunRow, RunStatus
-from satchel.domain.state import Clock, RunStepName, SessionState, Want
-from satchel.domain.stream import Piece, StreamKey
-from satchel.domain.tool_call import CallRow
-from satchel.domain.upkeep import is_overdue
+from satchel.domain.run import RunStatus
+from satchel.domain.state import Clock, SessionState, Want
+from satchel.domain.stream import StreamKey
 from satchel.errors import InvalidInput, SatchelError, StoreCorrupt, StoreMisused
 from satchel.store import (
     CallPage,
@@ -35,6 +30,8 @@ from satchel.store import (
     Snapshot,
     Store,
 )
+from satchel.stores.memory.kept import Kept
+from satchel.stores.memory.waiting import Waiter
 
 T = TypeVar("T")
 
@@ -46,62 +43,14 @@ def process_clock() -> Clock:
     return Clock(time.time_ns() // 1000, time.monotonic_ns() // 1000, "process")
 
 
-class _Kept:
-    """One session."""
-
-    __slots__ = (
-        "calls",
-        "events",
-        "keys",
-        "metadata",
-        "newest_call",
-        "newest_step",
-        "partials",
-        "record",
-        "retracted",
-        "runs",
-        "working_memory",
-    )
-
-    def __init__(self, record: SessionRecord) -> None:
-        self.record = record
-        self.events: list[Event] = []
-        self.retracted: set[int] = set()
-        self.runs: dict[str, RunRow] = {}
-        self.calls: dict[int, CallRow] = {}
-        self.newest_call: dict[bytes, int] = {}
-        self.newest_step: dict[RunStepName, int] = {}
-        self.keys: dict[bytes, IdempotencyRecord] = {}
-        self.partials: dict[StreamKey, tuple[Piece, ...]] = {}
-        self.working_memory = b""
-        self.metadata = b""
-
-
-class _Waiter:
-    __slots__ = ("_after", "_revision", "future")
-
-    def __init__(self, after: int, revision: int | None) -> None:
-        self._after = after
-        self._revision = revision
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def is_behind(self, record: SessionRecord) -> bool:
-        moved = self._revision is not None and record.revision != self._revision
-        return moved or record.last_seq > self._after or record.status == "DELETED"
-
-    def wake(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
-
-
 class MemoryStore(Store):
     """``clock`` may be replaced, to test what time does."""
 
     def __init__(self, *, clock: Callable[[], Clock] = process_clock) -> None:
         self._clock = clock
-        self._sessions: dict[SessionRef, _Kept] = {}
+        self._sessions: dict[SessionRef, Kept] = {}
         self._settings: dict[str, Setting] = {}
-        self._waiting: dict[SessionRef, set[_Waiter]] = {}
+        self._waiting: dict[SessionRef, set[Waiter]] = {}
         self._open = True
 
     @property
@@ -132,41 +81,11 @@ class MemoryStore(Store):
         sessions: dict[SessionRef, SessionState | SatchelError] = {}
         for ref, want in wanted.items():
             try:
-                sessions[ref] = self._state(ref, want, clock)
+                kept = self._sessions.get(ref)
+                sessions[ref] = SessionState(None) if kept is None else kept.state(want, clock)
             except Exception as error:  # noqa: BLE001  # whatever it is, it is this session's own
                 sessions[ref] = _own_error(ref, error)
         return Loaded(sessions=sessions, clock=clock)
-
-    def _state(self, ref: SessionRef, want: Want, clock: Clock) -> SessionState:
-        kept = self._sessions.get(ref)
-        if kept is None:
-            return SessionState(None)
-        record = kept.record
-        run_ids = list(want.run_ids)
-        call_seqs = list(want.call_seqs)
-        streams = list(want.streams)
-        if want.open_work or is_overdue(record, clock):
-            run_ids.extend(waiting.run_id for waiting in record.queue)
-            if record.turn is not None:
-                run_ids.append(record.turn.run_id)
-            run_ids.extend(child.run_id for child in record.children)
-            call_seqs.extend(call.seq for call in record.open_calls)
-            streams.extend(stream.key for stream in record.streams)
-        layered = want.layered(record)
-        if layered and record.turn is not None:
-            run_ids.append(record.turn.run_id)
-        return SessionState(
-            record,
-            keys={key: kept.keys[key] for key in want.keys if key in kept.keys},
-            runs={run_id: _with_input(kept, kept.runs[run_id]) for run_id in run_ids if run_id in kept.runs},
-            calls={seq: _with_bodies(kept, kept.calls[seq]) for seq in call_seqs if seq in kept.calls},
-            same_calls={h: kept.newest_call[h] for h in want.arguments_hashes if h in kept.newest_call},
-            steps=_steps_of(kept, want.steps),
-            events=_events_of(kept, want.event_seqs),
-            partials={key: kept.partials[key] for key in streams if key in kept.partials},
-            working_memory=kept.working_memory if want.working_memory or layered else b"",
-            metadata=kept.metadata if want.metadata else b"",
-        )
 
     async def commit(self, changes: Sequence[Change]) -> list[Outcome]:
         self._check_open()
@@ -196,42 +115,10 @@ class MemoryStore(Store):
         revision = None if kept is None else kept.record.revision
         if revision != change.base or (change.not_after is not None and now >= change.not_after):
             return Outcome.STALE
-        # All that can fail comes first: a change is applied whole, or not at all.
-        runs = {run.run_id: run for run in change.runs}
-        calls = {call.seq: msgspec.structs.replace(call, start_body=b"{}", end_body=None) for call in change.calls}
-        newest: dict[bytes, int] = {}
-        steps: dict[RunStepName, int] = {}
-        for call in change.calls:
-            newest[call.arguments_hash] = max(call.seq, newest.get(call.arguments_hash, 0))
-            if call.run_id is not None and call.step is not None:
-                name = call.run_id, call.step
-                steps[name] = max(call.seq, steps.get(name, 0))
-        keys = {record.key_hash: record for record in change.idempotency}
-        partials: dict[StreamKey, tuple[Piece, ...]] = {}
-        for piece in change.partials:
-            before = () if kept is None else kept.partials.get(piece.key, ())
-            partials[piece.key] = (*partials.get(piece.key, before), piece)
         if kept is None:
-            kept = self._sessions[change.ref] = _Kept(change.record)
-        kept.record = change.record
-        for event in change.events:
-            kept.events.append(event)
-            if event.kind == "message_retracted" and event.refers_to is not None:
-                kept.retracted.add(event.refers_to)
-        for key in change.ended_streams:
-            kept.partials.pop(key, None)
-        kept.partials.update(partials)
-        kept.runs.update(runs)
-        kept.calls.update(calls)
-        for arguments_hash, seq in newest.items():
-            kept.newest_call[arguments_hash] = max(seq, kept.newest_call.get(arguments_hash, 0))
-        for name, seq in steps.items():
-            kept.newest_step[name] = max(seq, kept.newest_step.get(name, 0))
-        kept.keys.update(keys)
-        if change.working_memory is not None:
-            kept.working_memory = change.working_memory
-        if change.metadata is not None:
-            kept.metadata = change.metadata
+            kept = Kept(change.record)
+        kept.apply(change)
+        self._sessions[change.ref] = kept
         return Outcome.APPLIED
 
     # One session
@@ -256,9 +143,9 @@ class MemoryStore(Store):
             clock=clock,
             working_memory=kept.working_memory if working_memory else b"",
             metadata=kept.metadata if metadata else b"",
-            messages=_newest(_messages(kept), messages),
-            tool_calls=tuple(_with_bodies(kept, kept.calls[seq]) for seq in _newest(sorted(kept.calls), tool_calls)),
-            runs=tuple(_with_input(kept, run) for run in _newest(_runs_in_order(kept), runs)),
+            messages=newest(kept.messages(), messages),
+            tool_calls=tuple(kept.with_bodies(kept.calls[seq]) for seq in newest(sorted(kept.calls), tool_calls)),
+            runs=tuple(kept.with_input(run) for run in newest(kept.runs_in_order(), runs)),
         )
 
     async def events(
@@ -319,7 +206,7 @@ class MemoryStore(Store):
             and (tool_call_id is None or row.tool_call_id == tool_call_id)
             and (is_open is None or (row.status == "started") == is_open)
         ]
-        page = tuple(_with_bodies(kept, row) for row in _page(found, limit, newest_first=newest_first))
+        page = tuple(kept.with_bodies(row) for row in _page(found, limit, newest_first=newest_first))
         return CallPage(record=kept.record, clock=clock, tool_calls=page)
 
     async def runs(
@@ -341,14 +228,14 @@ class MemoryStore(Store):
             return RunPage(record=None, clock=clock)
         found = [
             row
-            for row in _runs_in_order(kept)
+            for row in kept.runs_in_order()
             if row.number > after_number
             and (before_number is None or row.number < before_number)
             and (run_id is None or row.run_id == run_id)
             and (parent_run_id is None or row.parent_run_id == parent_run_id)
             and (status is None or row.status == status)
         ]
-        page = tuple(_with_input(kept, row) for row in _page(found, limit, newest_first=newest_first))
+        page = tuple(kept.with_input(row) for row in _page(found, limit, newest_first=newest_first))
         return RunPage(record=kept.record, clock=clock, runs=page)
 
     async def partial(
@@ -416,7 +303,7 @@ class MemoryStore(Store):
     async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
         self._check_open()
         kept = self._sessions.get(ref)
-        waiter = _Waiter(after, revision)
+        waiter = Waiter(after, revision)
         if kept is None or waiter.is_behind(kept.record):
             return
         waiting = self._waiting.setdefault(ref, set())
@@ -442,14 +329,7 @@ class MemoryStore(Store):
         kept = self._sessions.get(ref)
         if kept is None or kept.record.status != "DELETED":
             return 0
-        erased = 0
-        while erased < limit and kept.events:
-            kept.events.pop()
-            erased += 1
-        for rows in (kept.runs, kept.calls, kept.newest_call, kept.newest_step, kept.keys, kept.partials):
-            erased += _erase_from(rows, limit - erased)
-        kept.retracted.clear()
-        return erased
+        return kept.erase(limit)
 
     async def scrub(self, *, most: int | None = None) -> bool:
         self._check_open()
@@ -475,13 +355,6 @@ def _own_error(ref: SessionRef, error: Exception) -> SatchelError:
     return own
 
 
-def _erase_from(rows: dict[Any, Any], limit: int) -> int:
-    count = min(limit, len(rows))
-    for _ in range(count):
-        rows.popitem()
-    return count
-
-
 def _list_key(record: SessionRecord) -> tuple[int, bytes]:
     return record.updated_at, record.session_id.encode()
 
@@ -500,54 +373,7 @@ def _is_due(record: SessionRecord, queue: str, agent: str | None, clock: Clock) 
     return record.sweep_at is not None and record.sweep_at <= clock.now
 
 
-def _event(kept: _Kept, seq: int) -> Event | None:
-    at = bisect.bisect_left(kept.events, seq, key=lambda event: event.seq)
-    return kept.events[at] if at < len(kept.events) and kept.events[at].seq == seq else None
-
-
-def _events_of(kept: _Kept, seqs: Iterable[int]) -> dict[int, Event]:
-    found: dict[int, Event] = {}
-    for seq in seqs:
-        event = _event(kept, seq)
-        if event is None:
-            continue
-        found[seq] = event
-        if seq in kept.retracted:
-            found.update((e.seq, e) for e in kept.events if e.kind == "message_retracted" and e.refers_to == seq)
-    return found
-
-
-def _steps_of(kept: _Kept, names: Iterable[RunStepName]) -> dict[RunStepName, CallRow]:
-    found = {name: kept.newest_step[name] for name in names if name in kept.newest_step}
-    return {name: _with_bodies(kept, kept.calls[seq]) for name, seq in found.items() if seq in kept.calls}
-
-
-def _messages(kept: _Kept) -> list[Event]:
-    return [event for event in kept.events if event.kind == "message" and event.seq not in kept.retracted]
-
-
-def _runs_in_order(kept: _Kept) -> list[RunRow]:
-    return sorted(kept.runs.values(), key=lambda run: run.number)
-
-
-def _with_bodies(kept: _Kept, row: CallRow) -> CallRow:
-    start = _event(kept, row.seq)
-    end = None if row.result_seq is None else _event(kept, row.result_seq)
-    return msgspec.structs.replace(
-        row,
-        start_body=b"{}" if start is None else start.body,
-        end_body=None if end is None else end.body,
-    )
-
-
-def _with_input(kept: _Kept, row: RunRow) -> RunRow:
-    if row.input_seq is None:
-        return row
-    event = _event(kept, row.input_seq)
-    return row if event is None else msgspec.structs.replace(row, input=msgspec.Raw(event.body))
-
-
-def _newest(items: Sequence[T], count: int) -> tuple[T, ...]:
+def newest(items: Sequence[T], count: int) -> tuple[T, ...]:
     return tuple(items[-count:]) if count > 0 else ()
 
 

@@ -1,0 +1,100 @@
+"""``sessions.run``: a caller's own loop waits for its turn, holds its run, and leaves none behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from satchel.errors import RunFenced
+from satchel.testing.stage import ADAS_AGENT, AGENT, Stage, said
+from satchel.testing.suite import StoreSuite
+
+
+class OwnRunSuite(StoreSuite):
+    async def test_sessions_run_waits_for_its_turn_and_completes(self, stage: Stage) -> None:
+        sid = await stage.session()
+        sessions = stage.sessions(ADAS_AGENT)
+        order: list[str] = []
+
+        async def work(name: str) -> None:
+            async with sessions.run(sid, goal=name, input=name) as run:
+                order.append(name)
+                async with run.tool("t", {"of": name}) as call:
+                    call.result = name
+                await run.append_message(said(f"answer to {name}", "assistant"))
+
+        await asyncio.wait_for(asyncio.gather(work("one"), work("two"), work("three")), 30)
+        shown = await sessions.get_session(sid)
+        assert [run.status for run in shown.runs] == ["COMPLETED"] * 3
+        told = [message.content for message in shown.messages]
+        assert told == [text for name in order for text in (name, f"answer to {name}")]
+
+    async def test_sessions_run_fails_its_run_when_the_block_raises(self, stage: Stage) -> None:
+        sid = await stage.session()
+        with pytest.raises(ZeroDivisionError):
+            async with stage.sessions(AGENT).run(sid) as run, run.tool("divide"):
+                _ = 1 / 0
+        shown = await stage.sessions().get_session(sid)
+        assert shown.runs[0].error is not None
+        assert (shown.runs[0].status, shown.runs[0].error.code) == ("FAILED", "agent_error")
+        assert "ZeroDivisionError" in shown.runs[0].error.message
+        assert shown.tool_history[0].status == "failed"
+
+    async def test_a_repeated_call_of_sessions_run_does_not_execute_the_run_twice(self, stage: Stage) -> None:
+        sid = await stage.session()
+        sessions = stage.sessions(ADAS_AGENT)
+        executed = 0
+        async with sessions.run(sid, input="go", idempotency_key="key-1") as run:
+            executed += 1
+            with pytest.raises(RunFenced) as met:
+                async with sessions.run(sid, input="go", idempotency_key="key-1"):
+                    executed += 1
+            assert met.value.run_id == run.run.run_id
+        with pytest.raises(RunFenced):
+            async with sessions.run(sid, input="go", idempotency_key="key-1"):
+                executed += 1
+        shown = await sessions.get_session(sid)
+        assert (executed, shown.run_count, shown.message_count) == (1, 1, 1)
+
+    @pytest.mark.parametrize("turn", ["free", "taken"])
+    async def test_a_caller_that_leaves_while_its_run_is_added_leaves_no_run_behind(
+        self, stage: Stage, turn: str
+    ) -> None:
+        sid = await stage.session()
+        if turn == "taken":
+            await stage.started_run(sid)
+
+        async def start() -> None:
+            async with stage.sessions(ADAS_AGENT).run(sid, input="impatient"):
+                await asyncio.sleep(60)
+
+        for turns in range(12):
+            starting = asyncio.create_task(start())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+        kept = await stage.record(sid)
+        assert kept.queue == ()
+        assert (kept.turn is not None) == (turn == "taken")
+
+    async def test_leaving_the_wait_for_the_turn_cancels_the_run(self, stage: Stage) -> None:
+        sid = await stage.session()
+        await stage.started_run(sid)
+
+        async def wait_for_ever() -> None:
+            async with stage.sessions(ADAS_AGENT).run(sid, input="impatient"):
+                raise AssertionError("it never had the turn")
+
+        waiting = asyncio.create_task(wait_for_ever())
+        for _ in range(1_000):
+            if (await stage.record(sid)).queue:
+                break
+            await asyncio.sleep(0.001)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert (await stage.record(sid)).queue == ()
+        assert [m.status for m in await stage.sessions().messages(sid)] == ["unanswered"]
