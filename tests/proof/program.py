@@ -49,8 +49,6 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     weak_bounds: Mapping[str, int] = {}  # how much of it is enough to find what is broken
     server_bounds: Mapping[str, int] = {}  # where a server must be started anew each time
 
-    store_weak: Mapping[str, tuple[str, ...]] = {}  # where a store has others
-
     def bounds_on(self, store: str, *, weak: str = "") -> dict[str, int]:
         slower = self.server_bounds if STORES[store].has_server else {}
         return {**self.bounds, **slower, **(self.weak_bounds if weak else {})}
