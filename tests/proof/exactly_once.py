@@ -25,8 +25,8 @@ from tests.proof.served import Served
 from tests.proof.stores import Database
 from tests.proof.writer import ADA
 
-CLIENTS = 16
-SESSIONS = 6
+CLIENTS = 32
+SESSIONS = 12
 TRIES = 600
 STARTS = 5
 AWAY = (StoreBusy, StoreUnavailable, OutcomeUnknown)
@@ -165,8 +165,8 @@ EXACTLY_ONCE = Program(
     name="exactly_once",
     shows="what is asked again under its key, over wires that are cut, is done once, and answered alike",
     run=exactly_once,
-    bounds={"operations": 2_000, "cut": 45, "database_cut": 3, "service_kills": 5, "seed": 6},
+    bounds={"operations": 1_000, "cut": 45, "database_cut": 3, "service_kills": 3, "seed": 6},
     weak=("keeps_no_keys",),
-    weak_bounds={"operations": 300},
-    server_bounds={"operations": 1_000},
+    weak_bounds={"operations": 100},
+    server_bounds={"operations": 500},
 )
