@@ -31,6 +31,7 @@
     │   ├── RunFenced                this attempt no longer holds the run
     │   ├── RunNested                a child run cannot have child runs of its own
     │   ├── StreamGap                a piece of streamed text does not follow on what is stored
+    │   ├── ResyncRequired           a follower has seen what is not in the log: a failover took it back
     │   ├── IllegalTransition        the run cannot go from this status to that one
     │   ├── CancelRequested          the run was asked to stop, and asks nothing any more
     │   ├── OtherQuestion            the run waits for the answer to another question
@@ -349,6 +350,22 @@ class StreamGap(Conflict):
         self.offset = offset
         super().__init__(
             f"streamed message {message} of run {run_id} goes on at character {expected}, this text begins at {offset}"
+        )
+
+
+class ResyncRequired(Conflict):
+    """Whoever follows the log has seen what is not in it (any more): more than there is, or another event in that place. A
+    failover may take back what nobody was told was done (capability ``prefix_after_failover``). What was acknowledged is in the
+    log: read it again, from its beginning or from a seq that the answer to a write named. ``last_seq``: where it ends now."""
+
+    code = "resync"
+
+    def __init__(self, *, session_id: str, after: int, last_seq: int) -> None:
+        self.session_id = session_id
+        self.after = after
+        self.last_seq = last_seq
+        super().__init__(
+            f"what was seen of the log of {session_id} up to seq {after} is not what it holds (it ends at {last_seq}); read it again"
         )
 
 

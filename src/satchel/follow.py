@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from satchel.domain.event import Event
 from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord
 from satchel.domain.stream import OpenStream, StreamKey, TextDelta, TextPosition, text_of
+from satchel.errors import ResyncRequired
 from satchel.store import EventPage, PartialPage, Store
 
 PAGE = 200
@@ -30,6 +33,9 @@ class Reader(Protocol):
 
 class Follower:
     """Every event after ``after``, in order, for ever; with ``run_id`` those of one run, until it has ended.
+
+    Who has seen what the log does not hold is told so by ResyncRequired: where a store cannot promise that what a reader saw stays,
+    a failover may have taken it back.
 
     With ``text`` also what streams, from ``position`` on: each delta once it is stored, behind every event that was there
     when it was read and before the message that ends it. Held in memory: one page of each.
@@ -55,6 +61,9 @@ class Follower:
         self._told: dict[StreamKey, int] = {} if position is None else {StreamKey(*position[:3]): position.offset}
         self._ended = False
         self._short: tuple[int, int] | None = None  # where the last look ended, and what the record counted
+        # Where a failover may take back what was not acknowledged yet, the last event that was seen is looked at again.
+        self._looks_back = not store.capabilities.prefix_after_failover
+        self._last: Event | None = None
 
     async def follow(self) -> AsyncIterator[Event | TextDelta]:
         while not self._is_over():
@@ -77,12 +86,26 @@ class Follower:
         return self._ended
 
     async def _page(self, *, before: int | None = None) -> EventPage:
-        return await self._read(lambda: self._store.events(self._ref, after=self._after, before=before, limit=PAGE))
+        """Raises ResyncRequired."""
+        back = 1 if self._looks_back and self._after > 0 else 0
+        page = await self._read(
+            lambda: self._store.events(self._ref, after=self._after - back, before=before, limit=PAGE + back)
+        )
+        if page.record is None:
+            return page
+        there = page.events[0] if back and page.events and page.events[0].seq == self._after else None
+        if page.record.last_seq < self._after or (self._last is not None and there != self._last):
+            raise ResyncRequired(session_id=self._ref.session_id, after=self._after, last_seq=page.record.last_seq)
+        if there is None:
+            return page
+        self._last = there
+        return msgspec.structs.replace(page, events=page.events[1:])
 
     def _wanted(self, page: EventPage) -> list[Event]:
         wanted: list[Event] = []
         for event in page.events:
             self._after = event.seq
+            self._last = event if self._looks_back else None
             if self._run_id is None or event.run_id == self._run_id:
                 wanted.append(event)
                 if self._run_id is not None and event.kind == "run_ended":
@@ -97,7 +120,7 @@ class Follower:
         if len(page.events) == PAGE or self._after >= last_seq or self._ended:
             self._short = None
         elif self._short == short:
-            self._after, self._short = last_seq, None
+            self._after, self._short, self._last = last_seq, None, None
         else:
             self._short = short
 

@@ -47,13 +47,15 @@ class OnAServer:
         """That the server met."""
         raise NotImplementedError
 
-    async def test_four_processes_over_shared_sessions_meet_no_deadlock_and_lose_nothing(self) -> None:
+    @pytest.mark.parametrize("shared", [40, pytest.param(200, marks=pytest.mark.full)])
+    async def test_four_processes_over_shared_sessions_meet_no_deadlock_and_lose_nothing(self, shared: int) -> None:
         """Each batch holds many sessions, drawn in any order."""
         url = self.new_database()
         ledger = Ledger()
         async with satchel.open(url) as store:
             manager = SessionManager(store, ADA)
-            session_ids = [(await manager.create_session()).session_id for _ in range(40)]
+            created = await asyncio.gather(*(manager.create_session() for _ in range(shared)))
+            session_ids = [session.session_id for session in created]
             writers = [start(url, str(number), 32, session_ids) for number in range(4)]
             readers = [asyncio.create_task(asyncio.to_thread(writer.communicate)) for writer in writers]
             await until_written(manager, session_ids, 1_500)

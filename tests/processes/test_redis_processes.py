@@ -36,6 +36,7 @@ from tests.servers.redis import emptied_database, server
 pytestmark = pytest.mark.slow
 
 KEYS = Keys("satchel")
+SHARED = 200  # sessions
 
 
 @pytest.fixture
@@ -49,7 +50,8 @@ async def test_four_processes_over_shared_sessions_lose_nothing(url: str) -> Non
     ledger = Ledger()
     async with satchel.open(url) as store:
         manager = SessionManager(store, ADA)
-        session_ids = [(await manager.create_session()).session_id for _ in range(40)]
+        created = await asyncio.gather(*(manager.create_session() for _ in range(SHARED)))
+        session_ids = [session.session_id for session in created]
         writers = [start(url, str(number), 32, session_ids) for number in range(4)]
         readers = [asyncio.create_task(asyncio.to_thread(writer.communicate)) for writer in writers]
         await until_written(manager, session_ids, 1_500)

@@ -236,20 +236,22 @@ def _opened(order: Order) -> AbstractAsyncContextManager[Any]:
 
 
 async def main(order: Order) -> None:
+    async with _opened(order) as opened:
+        await ask_all(order, opened.sessions if order.key else SessionManager(opened, ADA))
+
+
+async def ask_all(order: Order, sessions: Any) -> None:
     encode = msgspec.json.Encoder().encode
     with Path(order.output).open("wb", buffering=1 << 16) as output:  # noqa: ASYNC230  # small, local and buffered
 
         def write(call: Call) -> None:
             output.write(encode(call) + b"\n")
 
-        async with _opened(order) as opened:
-            sessions = opened.sessions if order.key else SessionManager(opened, ADA)
+        async def go_on(caller: Caller) -> None:
+            for _ in range(order.calls):
+                await caller.ask()
 
-            async def go_on(caller: Caller) -> None:
-                for _ in range(order.calls):
-                    await caller.ask()
-
-            await asyncio.gather(*(go_on(Caller(order, task, sessions, write)) for task in range(order.tasks)))
+        await asyncio.gather(*(go_on(Caller(order, task, sessions, write)) for task in range(order.tasks)))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import asyncio
 import collections
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,8 @@ from tests.proof.keeping import Keeper
 from tests.proof.kills import AWAITED, more
 from tests.proof.ledger import Ledger
 from tests.proof.planted import open_planted
-from tests.proof.program import Program, Report, Task
+from tests.proof.program import EVERYWHERE, Program, Report, Task
+from tests.proof.stores import Database
 from tests.proof.writer import ADA, Writer
 
 ROOM = 1 << 20  # bytes that are left when it gets tight
@@ -50,51 +52,59 @@ class Refusals:
 
 
 async def full_disk(task: Task) -> Report:
+    size = task.store.megabytes + task.bounds["megabytes"]
+    with disk(task.folder, megabytes=size) as made, task.store.make(made.path, True) as database:
+        report = await filled(task, database, fill=lambda: made.fill(but=ROOM), make_room=made.make_room)
+        if not task.store.has_server:
+            check_file(made.path / "proof.db", report)
+    return report
+
+
+async def filled(
+    task: Task, database: Database, *, fill: Callable[[], object], make_room: Callable[[], object]
+) -> Report:
+    """What happens to those who write and read while it is filled, and has room again."""
     began = time.monotonic()
     ledger = Ledger()
     is_full = False
     reads, refused_reads = 0, 0
-    size = task.store.megabytes + task.bounds["megabytes"]
-    with disk(task.folder, megabytes=size) as made, task.store.make(made.path, True) as database:
-        async with satchel.open(database.url) as store:
-            *session_ids, probed = [(await SessionManager(store, ADA).create_session()).session_id for _ in range(4)]
-        keeper = Keeper(database, is_time=lambda: not is_full)
-        keeping = asyncio.create_task(keeper.keep())
-        async with open_planted(database.url, task.weak) as store:
-            sessions = SessionManager(store, ADA)
-            refusals = Refusals(sessions)
-            writer = Writer(sessions, RunManager(store, ADA), lambda entry: ledger.feed(msgspec.json.encode(entry)))
-            writing = [asyncio.create_task(writer.go_on(f"d-{number}", session_ids)) for number in range(TASKS)]
-            try:
-                for number in range(task.bounds["fills"]):
-                    await more(ledger, 100)
-                    is_full = True
-                    await asyncio.to_thread(made.fill, but=ROOM)
-                    await (asyncio.sleep(2) if task.weak else refusals.until_full(probed))  # the weak one refuses none
-                    for error in await read_all(sessions, session_ids):
-                        reads += 1
-                        refused_reads += error is not None
-                    task.say(f"full: {number + 1}, {len(ledger.done)} acknowledged, {dict(refusals.heard)}")
-                    await asyncio.to_thread(made.make_room)
-                    is_full = False
-                    if task.weak:
-                        break
-                    await more(ledger, 100)  # by itself
-            finally:
-                keeping.cancel()
-                for one in writing:
-                    one.cancel()
-                await asyncio.gather(keeping, *writing, return_exceptions=True)
-        # What was handed in is finished by now. From the files alone, as another process finds them:
-        async with satchel.open(database.url) as store:
-            sessions, runs = SessionManager(store, ADA), RunManager(store, ADA)
-            await ledger.prove(sessions, session_ids)
-            unknown = 0 if task.weak else await ledger.ask_again(sessions, runs, session_ids)
-        if not task.store.has_server:
-            check_file(made.path / "proof.db", ledger)
-            if refused_reads:  # a server may end itself, and answers nobody until it is started again
-                ledger.faults.append(f"{refused_reads} reads were refused while the disk was full")
-        ledger.faults += [f"a writer heard {code}" for code in refusals.heard if code.startswith("WRONG")]
+    async with satchel.open(database.url) as store:
+        *session_ids, probed = [(await SessionManager(store, ADA).create_session()).session_id for _ in range(4)]
+    keeper = Keeper(database, is_time=lambda: not is_full)
+    keeping = asyncio.create_task(keeper.keep())
+    async with open_planted(database.url, task.weak) as store:
+        sessions = SessionManager(store, ADA)
+        refusals = Refusals(sessions)
+        writer = Writer(sessions, RunManager(store, ADA), lambda entry: ledger.feed(msgspec.json.encode(entry)))
+        writing = [asyncio.create_task(writer.go_on(f"d-{number}", session_ids)) for number in range(TASKS)]
+        try:
+            for number in range(task.bounds["fills"]):
+                await more(ledger, 100)
+                is_full = True
+                await asyncio.to_thread(fill)
+                await (asyncio.sleep(2) if task.weak else refusals.until_full(probed))  # the weak one refuses none
+                for error in await read_all(sessions, session_ids):
+                    reads += 1
+                    refused_reads += error is not None
+                task.say(f"full: {number + 1}, {len(ledger.done)} acknowledged, {dict(refusals.heard)}")
+                await asyncio.to_thread(make_room)
+                is_full = False
+                if task.weak:
+                    break
+                await more(ledger, 100)  # by itself
+        finally:
+            keeping.cancel()
+            for one in writing:
+                one.cancel()
+            await asyncio.gather(keeping, *writing, return_exceptions=True)
+    # What was handed in is finished by now. From the files alone, as another process finds them:
+    async with satchel.open(database.url) as store:
+        sessions, runs = SessionManager(store, ADA), RunManager(store, ADA)
+        await ledger.prove(sessions, session_ids)
+        unknown = 0 if task.weak else await ledger.ask_again(sessions, runs, session_ids)
+    if refused_reads and not keeper.restarts:  # a server that ends itself answers nobody until it is started again
+        ledger.faults.append(f"{refused_reads} reads were refused while it was full")
+    ledger.faults += [f"a writer heard {code}" for code in refusals.heard if code.startswith("WRONG")]
     return Report(
         figures={
             "fills": number + 1,
@@ -130,18 +140,19 @@ async def read_all(sessions: SessionManager, session_ids: list[str]) -> list[Sat
     return found
 
 
-def check_file(path: Path, ledger: Ledger) -> None:
+def check_file(path: Path, report: Report) -> None:
     connection = sqlite3.connect(path)
     ((found,),) = connection.execute("PRAGMA integrity_check").fetchall()
     connection.close()
     if found != "ok":
-        ledger.faults.append(f"the file is damaged: {found}")
+        report.faults.append(f"the file is damaged: {found}")
 
 
 FULL_DISK = Program(
     name="full_disk",
-    shows="a full disk refuses writes, loses nothing, and needs nobody once it has room; on SQLite reads go on",
+    shows="a full disk refuses writes, loses nothing, and needs nobody once it has room; reads go on while the server does",
     run=full_disk,
+    stores=(*EVERYWHERE, "redis-relaxed"),
     bounds={"fills": 5, "megabytes": 16},
     weak=("answers_before_commit",),
 )

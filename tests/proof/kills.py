@@ -15,7 +15,7 @@ import msgspec
 import satchel
 from satchel import RunManager, SessionManager, Sweeper
 from tests.proof.ledger import LEASE, Ledger
-from tests.proof.program import Program, Report, Task
+from tests.proof.program import EVERYWHERE, Program, Report, Task
 from tests.proof.served import ROOT, Served
 from tests.proof.stores import Database
 from tests.proof.writer import ADA, Writer
@@ -218,6 +218,7 @@ KILLS = Program(
     name="kills",
     shows="nothing that was acknowledged is lost to kill -9, and what was unknown lands once",
     run=kills,
+    stores=(*EVERYWHERE, "redis-cluster"),
     bounds={"kills": 100, "writers": 3, "seed": 5},
     weak=("answers_before_commit",),
     weak_bounds={"kills": 6},

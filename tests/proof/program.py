@@ -10,6 +10,8 @@ import msgspec
 
 from tests.proof.stores import STORES, Kind
 
+EVERYWHERE = tuple(name for name, kind in STORES.items() if not kind.is_special)
+
 
 class NotHere(Exception):
     """This machine cannot make the fault; the sentence says what it lacks."""
@@ -43,11 +45,9 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     run: Callable[[Task], Coroutine[Any, Any, Report]]
     bounds: Mapping[str, int]
     weak: tuple[str, ...]
-    stores: tuple[str, ...] = tuple(STORES)
+    stores: tuple[str, ...] = EVERYWHERE
     weak_bounds: Mapping[str, int] = {}  # how much of it is enough to find what is broken
     server_bounds: Mapping[str, int] = {}  # where a server must be started anew each time
-
-    store_weak: Mapping[str, tuple[str, ...]] = {}  # where a store has others
 
     def bounds_on(self, store: str, *, weak: str = "") -> dict[str, int]:
         slower = self.server_bounds if STORES[store].has_server else {}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from tests.proof.cut_off import CUT_OFF
+from tests.proof.exactly_once import EXACTLY_ONCE
 from tests.proof.failing_sync import FAILING_SYNC
 from tests.proof.failover import FAILOVER
 from tests.proof.full_disk import FULL_DISK
+from tests.proof.full_memory import FULL_MEMORY
 from tests.proof.hostile import HOSTILE
 from tests.proof.kills import KILLS
 from tests.proof.linearisable import LINEARISABLE
@@ -14,5 +17,17 @@ from tests.proof.soak import SOAK
 
 PROGRAMS: dict[str, Program] = {
     program.name: program
-    for program in (LINEARISABLE, KILLS, FAILOVER, POWER_CUT, FULL_DISK, FAILING_SYNC, HOSTILE, SOAK)
+    for program in (
+        LINEARISABLE,
+        KILLS,
+        FAILOVER,
+        CUT_OFF,
+        POWER_CUT,
+        FULL_DISK,
+        FULL_MEMORY,
+        FAILING_SYNC,
+        EXACTLY_ONCE,
+        HOSTILE,
+        SOAK,
+    )
 }

@@ -1,4 +1,4 @@
-"""The stores that the programs run on. Another one joins by a line in ``STORES``."""
+"""The stores that the programs run on. Another one joins by a ``Kind`` in ``STORES``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from satchel.servers import MariadbServer, PostgresServer, ServerMissing, mariadb, postgres
+from satchel.servers import MariadbServer, PostgresServer, RedisServer, ServerMissing, mariadb, postgres, redis
 from satchel.servers.program import children
+from tests.proof.cluster import Fleet
 
 
 class Server(Protocol):
@@ -42,7 +43,7 @@ class Database:
 
 class Kind(NamedTuple):
     """``megabytes``: of a disk that is enough for it to be made and written to for some seconds. ``weak``: the setting by
-    which a power cut loses what was acknowledged."""
+    which a power cut loses what was acknowledged. ``is_special``: only the programs that ask for it run on it."""
 
     name: str
     make: Callable[[Path, bool], Any]  # in this folder, durable or not: a context manager that gives a Database
@@ -50,12 +51,20 @@ class Kind(NamedTuple):
     weak: str
     has_server: bool
     version: Callable[[], str]  # "" where it is not installed
+    is_special: bool = False
+    is_private: bool = False  # no other process can open it
 
 
 @contextmanager
 def _sqlite(folder: Path, is_durable: bool) -> Iterator[Database]:
     """SQLite's setting is the connection's own, and no option of ours: a weak writer is one with a hand in its works."""
     yield Database(f"sqlite:///{folder}/proof.db", weak_writers="" if is_durable else "synchronous_off")
+
+
+@contextmanager
+def _memory(folder: Path, is_durable: bool) -> Iterator[Database]:
+    """It lives in the process that opens it."""
+    yield Database("memory:")
 
 
 def _on(make: Callable[..., Server], weak: Mapping[str, str], *, weak_option: str = "") -> Callable[[Path, bool], Any]:
@@ -77,6 +86,14 @@ def _on(make: Callable[..., Server], weak: Mapping[str, str], *, weak_option: st
     return made
 
 
+@contextmanager
+def _fleet(folder: Path, is_durable: bool) -> Iterator[Database]:
+    """Three masters, each with a replica."""
+    assert is_durable, "nobody asks for a weak one"
+    with Fleet(folder) as fleet:
+        yield Database(fleet.url(), server=fleet)
+
+
 def _said_by(program: Callable[[], Path]) -> Callable[[], str]:
     """The last word that has a dot in the answer to `--version`."""
 
@@ -90,6 +107,8 @@ def _said_by(program: Callable[[], Path]) -> Callable[[], str]:
 
     return version
 
+
+_REDIS = _on(RedisServer, {"appendfsync": "everysec"}, weak_option="?durability=relaxed")
 
 STORES = {
     kind.name: kind
@@ -118,11 +137,47 @@ STORES = {
             has_server=True,
             version=_said_by(lambda: mariadb.program("mariadbd")),
         ),
+        Kind(
+            "redis",
+            _REDIS,
+            megabytes=64,
+            weak="appendfsync=everysec",
+            has_server=True,
+            version=_said_by(redis.program),
+        ),
+        Kind(
+            "memory",
+            _memory,
+            megabytes=0,
+            weak="",
+            has_server=False,
+            version=str,
+            is_special=True,
+            is_private=True,
+        ),
+        Kind(
+            "redis-relaxed",  # one that acknowledges before the disk has it does not end itself when it cannot write
+            lambda folder, _: _REDIS(folder, False),
+            megabytes=64,
+            weak="",
+            has_server=True,
+            version=_said_by(redis.program),
+            is_special=True,
+        ),
+        Kind(
+            "redis-cluster",
+            _fleet,
+            megabytes=0,
+            weak="",
+            has_server=True,
+            version=_said_by(redis.program),
+            is_special=True,
+        ),
     )
 }
 
 
 def versions() -> dict[str, str]:
     """Of what the figures depend on."""
-    found = {name: kind.version() for name, kind in STORES.items()}
+    found = {name: kind.version() for name, kind in STORES.items() if not kind.is_special}
     return {name: version for name, version in found.items() if version}

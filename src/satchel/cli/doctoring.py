@@ -24,7 +24,7 @@ MEANINGS: dict[tuple[str, Any], str] = {
     (
         "prefix_after_failover",
         False,
-    ): "after a failover a reader may miss what was read before it; read again from the start",
+    ): "after a failover a reader may miss what was read before it; a follower is told so (resync) and reads again",
     (
         "erases_traces",
         False,

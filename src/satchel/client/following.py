@@ -13,7 +13,7 @@ from satchel.client.snapshots import event_from
 from satchel.client.understanding import understood
 from satchel.domain.event import Event
 from satchel.domain.stream import StreamKey, TextDelta, TextPosition
-from satchel.errors import SatchelError, StoreUnavailable
+from satchel.errors import ResyncRequired, SatchelError, StoreUnavailable
 
 if TYPE_CHECKING:
     from satchel.client.connection import Connection
@@ -32,6 +32,7 @@ class _Delta(msgspec.Struct, kw_only=True):
 
 class _End(msgspec.Struct):
     reason: str
+    last_seq: int = 0
 
 
 _decode_delta = msgspec.json.Decoder(_Delta).decode
@@ -54,6 +55,7 @@ class Following:
     ) -> None:
         self._server = server
         self._path = path
+        self._session_id = session_id
         self._about = {"session_id": session_id, "run_id": run_id}
         self._query = {"run_id": run_id, "text": text}
         self._after = after
@@ -105,7 +107,10 @@ class Following:
     def _read(self, frame: Frame) -> Event | TextDelta | None:
         if frame.event == "end":
             # For all other ends the next connection is told why there is no more; or there is more.
-            self._ended = understood(_decode_end)(frame.data).reason == "run_ended"
+            end = understood(_decode_end)(frame.data)
+            if end.reason == "resync":
+                raise ResyncRequired(session_id=self._session_id, after=self._after, last_seq=end.last_seq)
+            self._ended = end.reason == "run_ended"
             return None
         if not frame.data:
             return None

@@ -146,6 +146,7 @@ _BUILDERS: dict[str, Build] = {
     "run_fenced": _plain(errors.RunFenced, "run_id", "attempt", "reason"),
     "run_nested": _of(errors.RunNested, "run_id"),
     "stream_gap": _plain(errors.StreamGap, "run_id", "message", "expected", "offset"),
+    "resync": _plain(errors.ResyncRequired, "session_id", "after", "last_seq"),
     "illegal_transition": _plain(errors.IllegalTransition, "run_id", "current", "wanted", "reason"),
     "cancel_requested": _of(errors.CancelRequested, "run_id"),
     "other_question": _plain(errors.OtherQuestion, "run_id", "name", "pending"),

@@ -239,9 +239,9 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     def is_past(self, seq: int, revision: int | None) -> bool:
         """Whether there is something for who has seen all up to ``seq`` and waits: an event, another revision than the one
-        that is given, or the end, after which nothing comes."""
+        that is given, the end, after which nothing comes, or that what was seen is not there (any more)."""
         moved = revision is not None and self.revision != revision
-        return moved or self.last_seq > seq or self.status == "DELETED"
+        return moved or self.last_seq != seq or self.status == "DELETED"
 
     def status_at(self, now: int) -> SessionStatus:
         """The status that holds at ``now``, whether or not anybody has committed it yet."""

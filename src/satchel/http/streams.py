@@ -15,7 +15,15 @@ from typing import Literal
 
 from satchel.domain.event import Event
 from satchel.domain.stream import TextDelta
-from satchel.errors import NotAllowed, NotFound, SatchelError, SessionDeleted, StoreError, Unauthenticated
+from satchel.errors import (
+    NotAllowed,
+    NotFound,
+    ResyncRequired,
+    SatchelError,
+    SessionDeleted,
+    StoreError,
+    Unauthenticated,
+)
 from satchel.http.answers import encode, event_json
 from satchel.http.asgi import Receive, Scope, Send
 from satchel.http.call import Call
@@ -25,7 +33,7 @@ PATIENCE = 10.0  # seconds that a reader may take for what is queued, once the q
 HEARTBEAT = b": still here\n\n"
 END_KINDS = frozenset({"run_ended"})
 
-EndReason = Literal["run_ended", "gone", "lagged", "unauthorized", "unavailable"]
+EndReason = Literal["run_ended", "gone", "lagged", "resync", "unauthorized", "unavailable"]
 
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -146,6 +154,8 @@ class EventStream:
             pipe.push(end_frame("lagged"))
         except (SessionDeleted, NotFound):
             pipe.push(end_frame("gone"))
+        except ResyncRequired as ahead:
+            pipe.push(end_frame("resync", last_seq=ahead.last_seq))
         except StoreError:
             pipe.push(end_frame("unavailable"))
         finally:

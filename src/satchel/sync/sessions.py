@@ -561,7 +561,8 @@ class SessionManager:
     ) -> Iteration[Event | TextDelta]:
         """Every event after ``after`` (None: from when the first is asked for), in order, as they come; with ``run_id`` those of one run, until
         it has ended. A follower that starts again after the last ``seq`` it saw loses and repeats nothing. Ends with
-        SessionDeleted when the session is deleted.
+        SessionDeleted when the session is deleted. Raises ResyncRequired if what was seen is not in the log: ``after`` lies behind its
+        end, or a failover of a store without ``prefix_after_failover`` took back what it had acknowledged to nobody.
 
         With ``text`` also what is being said, as TextDelta objects between the events: each is stored, and comes before the
         event of its message, which holds the whole text (``event.streamed`` is the deltas' ``message``). Who starts again is given what is

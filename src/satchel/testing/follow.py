@@ -10,7 +10,7 @@ import pytest
 from satchel.domain.event import Event
 from satchel.domain.ids import SessionRef
 from satchel.domain.policy import Policy
-from satchel.errors import SessionDeleted, SessionNotFound
+from satchel.errors import ResyncRequired, SessionDeleted, SessionNotFound
 from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, Stage, lasting, said
 from satchel.testing.suite import StoreSuite
 
@@ -89,6 +89,16 @@ class FollowSuite(StoreSuite):
         await stage.sessions(ADAS_AGENT).retract_message(sid, answer)
         assert await take(stage.sessions().follow(sid, after=end, run_id=run.run_id), 100) == []
         assert await take(stage.sessions().follow(sid, after=end + 1, run_id=run.run_id), 100) == []
+
+    async def test_who_has_seen_more_than_the_log_holds_is_told_to_read_it_again(self, stage: Stage) -> None:
+        sid = await stage.session()
+        await stage.sessions().append_messages(sid, [said(str(n)) for n in range(3)])
+        with pytest.raises(ResyncRequired) as told:
+            await take(stage.sessions().follow(sid, after=4), 1)
+        assert (told.value.session_id, told.value.after, told.value.last_seq) == (sid, 4, 3)
+        following = asyncio.create_task(take(stage.sessions().follow(sid, after=3), 1))
+        await stage.sessions().append_message(sid, said("there is more"))
+        assert [event.seq for event in await following] == [4]
 
     async def test_a_followed_session_that_is_deleted_ends_the_following(self, stage: Stage, second: Stage) -> None:
         sid = await stage.session()

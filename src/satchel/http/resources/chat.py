@@ -12,7 +12,7 @@ import msgspec
 
 from satchel.domain.message import Message
 from satchel.domain.run import Run
-from satchel.errors import InvalidInput
+from satchel.errors import InvalidInput, ResyncRequired
 from satchel.http import given, shapes
 from satchel.http.answers import encode, written
 from satchel.http.asgi import App
@@ -120,11 +120,15 @@ async def _wait(call: Call, run: Run, seconds: float) -> Run:
     """The run when it ended, or as it is after that time. It goes on without us."""
     if run.is_terminal or seconds == 0:
         return run
-    events = call.sessions.follow(run.session_id, after=0, run_id=run.run_id)
 
     async def follow() -> None:
-        async for _ in events:
-            pass
+        while True:
+            try:
+                async for _ in call.sessions.follow(run.session_id, after=0, run_id=run.run_id):
+                    pass
+            except ResyncRequired:
+                continue  # the run itself was acknowledged, and its end is still to come
+            return
 
     following = asyncio.create_task(follow())
     draining = asyncio.create_task(call.service.drained())

@@ -232,7 +232,8 @@ class Reader:
         )
 
     async def may_look(self, ref: SessionRef, after: int, revision: int | None) -> bool:
-        """There is an event after ``after``, or another revision, or nothing to wait for: the session is gone, or was never there."""
+        """There is an event after ``after``, or another revision, or nothing to wait for: the session is gone, or was never there, or
+        a failover took back what was seen of it."""
         names = self._keys.names(ref)
         row = await self._one(Command(self._keys.slots[names.bucket], ("HGET", names.session, "record")), ref)
         if row is None:

@@ -29,6 +29,7 @@ from satchel.stores.redis.connection import (
     remedy_for,
 )
 from satchel.stores.redis.pool import Pool
+from satchel.stores.redis.replicas import NONE, Needed
 
 SLOTS = 16_384
 PAUSE = 0.05  # seconds between two tries, and up to twice that
@@ -80,10 +81,17 @@ class Servers:
         return self._pools[place]
 
     def needed_replicas(self, place: Place) -> int:
-        """How many must have a write of this master before it is acknowledged."""
+        """How many must have a write of this master before it is acknowledged, as far as is known."""
         if self._address.replicas is not None:
             return self._address.replicas
         return len(self._replicas.get(place, ()))
+
+    def needed(self, place: Place) -> Needed:
+        return Needed(
+            least=self.needed_replicas(place),
+            asks_master=self.is_cluster and self._address.replicas is None,
+            patience=max(1, int(self._address.replica_wait * 1000)),
+        )
 
     async def open(self) -> None:
         """Raises SatchelErrors."""
@@ -240,13 +248,13 @@ class Servers:
         """A reply for each, or why nothing was done."""
         heard: list[Reply] = []
         words = [command.words for command in commands]
-        replicas = self.needed_replicas(place) if writes else 0
+        needed = self.needed(place) if writes else NONE
         is_sent = False
         pool = self.pool(place)
         try:
             async with pool.use() as line:
                 is_sent = True
-                if not await self._ask(line, words, commands, heard, replicas):
+                if not await self._ask(line, words, commands, heard, needed):
                     self._note_suspect(place)
         except SatchelError as error:
             return [_Nothing(error, may_pass=False)] * len(commands)
@@ -258,7 +266,7 @@ class Servers:
                 may_pass = isinstance(why, StoreUnavailable) and not is_refusal(error)
                 return [_Nothing(why, may_pass=may_pass)] * len(commands)
             del heard[len(commands) :]
-            if replicas:
+            if not needed.is_none:
                 return [reply if _did_nothing(reply) else LOST for reply in heard] + [LOST] * (
                     len(commands) - len(heard)
                 )
@@ -271,12 +279,10 @@ class Servers:
         words: Sequence[Sequence[bytes | str | int]],
         commands: Sequence[Command],
         heard: list[Reply],
-        replicas: int,
+        needed: Needed,
     ) -> bool:
-        """False: too few replicas have it. WAIT stands in the same pipeline: it waits for what its own connection wrote."""
-        wait = [("WAIT", replicas, max(1, int(self._address.replica_wait * 1000)))] if replicas else []
-        await line.ask([*words, *wait], heard)
-        waited = _count(heard.pop()) if replicas else 0
+        """False: too few replicas have it."""
+        has_enough = await needed.tell(line, words, heard)
         missing = [
             index
             for index, reply in enumerate(heard)
@@ -284,15 +290,12 @@ class Servers:
         ]
         if missing:
             scripts = list(dict.fromkeys(script for index in missing if (script := commands[index].script) is not None))
+            loads = [("SCRIPT", "LOAD", script.text) for script in scripts]
             anew: list[Reply] = []
-            await line.ask(
-                [*(("SCRIPT", "LOAD", script.text) for script in scripts), *(words[index] for index in missing), *wait],
-                anew,
-            )
-            waited = min(waited, _count(anew.pop())) if replicas else 0
+            has_enough &= await needed.tell(line, [*loads, *(words[index] for index in missing)], anew)
             for index, reply in zip(missing, anew[len(scripts) :], strict=True):
                 heard[index] = reply
-        if waited >= replicas:
+        if has_enough:
             return True
         heard[:] = [reply if _did_nothing(reply) else LOST for reply in heard]
         return False
@@ -300,18 +303,17 @@ class Servers:
     async def _ask_there(self, place: Place, command: Command, *, writes: bool) -> Reply:
         """The slot is on its way to another server."""
         heard: list[Reply] = []
-        replicas = self.needed_replicas(place) if writes else 0
-        wait = [("WAIT", replicas, max(1, int(self._address.replica_wait * 1000)))] if replicas else []
+        needed = self.needed(place) if writes else NONE
         words = command.words
         if command.script is not None:
             words = ("EVAL", command.script.text, *words[2:])
         try:
             async with self.pool(place).use() as line:
-                await line.ask([_ASKING, words, *wait], heard)
+                has_enough = await needed.tell(line, [_ASKING, words], heard)
         except (SatchelError, *DRIVER_ERRORS):
             return LOST
         reply = heard[1]
-        return reply if _did_nothing(reply) or not replicas or _count(heard[2]) >= replicas else LOST
+        return reply if _did_nothing(reply) or has_enough else LOST
 
 
 def _given_up(replies: list[Reply | _Nothing]) -> list[Reply]:
@@ -326,11 +328,6 @@ def _forget_error(learning: asyncio.Task[None]) -> None:
     """Whoever waited for it has heard it."""
     if not learning.cancelled():
         learning.exception()
-
-
-def _count(waited: Reply) -> int:
-    """How many replicas have it; an error says that of none."""
-    return 0 if isinstance(waited, Exception) else int(waited)
 
 
 def _did_nothing(reply: Reply) -> bool:

@@ -124,7 +124,7 @@ class Writer:
                 continue
             names = self._keys.names(ref)
             slot = self._keys.slots[names.bucket]
-            if self._servers.needed_replicas(self._servers.owner(slot)) == 0:
+            if self._servers.needed(self._servers.owner(slot)).is_none:
                 continue
             record = state.record
             seen = (b"", b"") if record is None else (record.revision, record.updated_at)
