@@ -21,7 +21,7 @@ DEMO_WHEELS := $(CURDIR)/.cache/demo-wheels
 # Python writes compiled files beside the code here, as it does unless told otherwise: the tests start some hundred interpreters.
 PYTEST := PYTHONDONTWRITEBYTECODE= SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/python -m pytest
 
-.PHONY: help demo serve test test-full proof check format bench mutants openapi lock clean venv demo-wheels databases
+.PHONY: help demo serve test test-full proof check format bench mutants openapi lock clean venv demo-wheels databases databases-full
 
 help: ## list the targets
 	@echo "Satchel: make TARGET [ARGS='…'] [PYTHON=/path/to/python3]"
@@ -37,7 +37,7 @@ test: venv demo-wheels databases ## run the tests, without those marked `full`
 	@echo "==> tests, two processes, without those marked full"
 	@$(PYTEST) -n 2 --dist loadgroup -m "not full" $(ARGS)
 
-test-full: venv demo-wheels databases ## run all tests, also those marked `full`
+test-full: venv demo-wheels databases-full ## run all tests, also those marked `full`
 	@echo "==> all tests, two processes"
 	@$(PYTEST) -n 2 --dist loadgroup $(ARGS)
 
@@ -91,3 +91,6 @@ demo-wheels: venv
 
 databases:
 	@tools/databases.sh
+
+databases-full:
+	@tools/databases.sh full

@@ -20,7 +20,7 @@ PREFIX = "satchel-tests-"
 def use_memory() -> Path | None:
     """Makes a folder in memory the place of temporary files, for the processes that are started from here too. None: there is
     no such place, or not enough of it, and all stays as it is."""
-    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < ENOUGH:
+    if "TMPDIR" in os.environ or not _is_good():
         return None
     _remove_those_of_the_dead()
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=MEMORY))
@@ -28,6 +28,15 @@ def use_memory() -> Path | None:
     os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None  # it is looked up again
     return folder
+
+
+def _is_good() -> bool:
+    if not os.access(MEMORY, os.W_OK):
+        return False
+    about = os.statvfs(MEMORY)
+    return (
+        about.f_bavail * about.f_frsize >= ENOUGH and not about.f_flag & os.ST_NOEXEC
+    )  # the demo runs what it installed
 
 
 def leave(folder: Path) -> None:

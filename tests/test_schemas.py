@@ -127,3 +127,18 @@ def test_a_refusal_is_short_whatever_the_answer_is() -> None:
     wrong = refusal({"type": "integer"}, "x" * 60_000, field="answer")
     assert wrong is not None
     assert len(str(wrong)) < 600
+
+
+async def test_answers_that_take_long_wait_for_each_other_and_keep_nobody_else_from_a_thread() -> None:
+    slow = [
+        asyncio.create_task(refusal_of(b'{"$defs":{"a":{}},"$ref":"#/$defs/a"}', b"1", field="answer"))
+        for _ in range(40)
+    ]
+    await asyncio.sleep(0)
+    began = asyncio.get_running_loop().time()
+    await asyncio.wait_for(asyncio.to_thread(int), 5)
+    assert asyncio.get_running_loop().time() - began < 0.5
+    assert not any(one.done() for one in slow[4:])
+    for one in slow:
+        one.cancel()
+    await asyncio.wait(slow)

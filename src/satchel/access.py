@@ -27,7 +27,6 @@ from satchel.domain.tokens import TokenCounter
 from satchel.domain.upkeep import is_overdue
 from satchel.errors import (
     InvalidInput,
-    LimitExceeded,
     SessionDeleted,
     SessionNotFound,
     StoreError,
@@ -159,12 +158,6 @@ request = fingerprint  # of one request: its verb, then its parts
 
 def attempt_part(attempt: Attempt | None) -> str | None:
     return None if attempt is None else f"{attempt.run_id}/{attempt.attempt}"
-
-
-def check_user_size(principal: Principal, draft: Draft, *, limits: Limits, field: str) -> None:
-    """A user's message may be smaller than an agent's. Raises LimitExceeded."""
-    if principal.role == "user" and len(draft.body) > limits.user_message:
-        raise LimitExceeded(field=field, size=len(draft.body), limit=limits.user_message, setting="limits.user_message")
 
 
 def draft_parts(draft: Draft) -> tuple[bytes | str | None, ...]:

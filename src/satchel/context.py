@@ -27,6 +27,7 @@ from satchel.domain.message import tokens_of
 from satchel.domain.preamble import Preamble, preamble
 from satchel.domain.record import SessionRecord
 from satchel.domain.run import RunRow
+from satchel.domain.spelling import as_read, has_written, json_as_written
 from satchel.domain.tokens import TokenCounter, estimate_tokens
 from satchel.domain.tool_call import CallRow
 from satchel.shown import Shown
@@ -40,6 +41,8 @@ STATE_SHARE = 4  # the state takes at most this part of the window, and so does 
 STRIDES = 8  # a full window moves by this part of it
 LEAST_RESULT = 64  # tokens of a result that are shown whatever the window
 LEAST_TEXT = 20  # tokens below which no text is cut
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +60,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int
     instructions_dropped: int = 0
     shortened: int = 0
+    spelt: dict[int, msgspec.Raw] = {}  # by index, messages that Python's numbers would spell otherwise: for to_json
 
     @property
     def window_share(self) -> float:
@@ -72,6 +76,14 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             "max_tokens": self.max_tokens,
             "window_share": self.window_share,
         }
+
+    def to_json(self) -> bytes:
+        """:meth:`to_dict` as JSON; numbers are spelled as they were given."""
+        return _encode(self.to_dict() | {"messages": self.messages_as_spelled()})
+
+    def messages_as_spelled(self) -> list[Any]:
+        """``messages``, with the JSON text of those whose numbers Python would spell otherwise."""
+        return [self.spelt.get(index, message) for index, message in enumerate(self.messages)]
 
 
 async def build_context(
@@ -207,8 +219,10 @@ class _View:
             tail = groups if newest.is_whole and start == 0 else self._aligned(groups, start, newest.read)
             cut = sum(cuts[len(groups) - len(tail) :])
             known = state(tail, room - _weight(tail))
+        messages = _laid(head, known, tail)
         return Context(
-            messages=_laid(head, known, tail),
+            messages=as_read(messages),
+            spelt=_spelt(messages),
             tokens=_weight(head) + known.tokens + _weight(tail),
             dropped=_stored(instructions) + _stored(groups) - _stored(head) - _stored(tail) + unread,
             max_tokens=self._max_tokens,
@@ -268,6 +282,12 @@ def _weight(groups: Sequence[Exchange]) -> int:
 def _stored(groups: Sequence[Exchange]) -> int:
     """Messages of the session; synthetic ones do not count."""
     return sum([len(exchange.seqs) for exchange in groups])
+
+
+def _spelt(messages: Sequence[dict[str, Any]]) -> dict[int, msgspec.Raw]:
+    return {
+        index: msgspec.Raw(json_as_written(message)) for index, message in enumerate(messages) if has_written(message)
+    }
 
 
 def _untold(calls: Sequence[CallRow], told: Sequence[Exchange]) -> list[CallRow]:

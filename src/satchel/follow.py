@@ -63,6 +63,7 @@ class Follower:
         # Where a failover may take back what was not acknowledged yet, the last event that was seen is looked at again.
         self._looks_back = not store.capabilities.prefix_after_failover
         self._last: Event | None = None
+        self._short: tuple[int, int] | None = None  # where the last look ended, and what the record counted
 
     async def follow(self) -> AsyncIterator[Event | TextDelta]:
         while not self._is_over():
@@ -72,6 +73,7 @@ class Follower:
             record = page.record
             if len(page.events) == PAGE or record is None:
                 continue
+            self._pass_gap(page, record.last_seq)
             for stream in self._streams(record):
                 while self._told.get(stream.key, 0) < stream.offset and not self._is_over():
                     for item in await self._next_text(stream):
@@ -91,13 +93,13 @@ class Follower:
         )
         if page.record is None:
             return page
-        there = page.events[0] if back and page.events else None
-        if page.record.last_seq < self._after or (self._last is not None and there != self._last):
+        first = page.events[0] if back and page.events else None
+        there = first if first is not None and first.seq == self._after else None  # else its row is lost
+        is_other = self._last is not None and there is not None and not there.is_corrupt and there != self._last
+        if page.record.last_seq < self._after or is_other:
             raise ResyncRequired(session_id=self._ref.session_id, after=self._after, last_seq=page.record.last_seq)
-        if not back:
-            return page
-        self._last = there
-        return msgspec.structs.replace(page, events=page.events[1:])
+        self._last = self._last or there
+        return msgspec.structs.replace(page, events=page.events[:PAGE] if there is None else page.events[1:])
 
     def _wanted(self, page: EventPage) -> list[Event]:
         wanted: list[Event] = []
@@ -110,6 +112,17 @@ class Follower:
                     self._ended = True
                     break
         return wanted
+
+    def _pass_gap(self, page: EventPage, last_seq: int) -> None:
+        """Rows at the log's end that the record counts and that are lost are passed by at the second look: who waits for them
+        would look without a pause, for ever."""
+        short = (self._after, last_seq)
+        if len(page.events) == PAGE or self._after >= last_seq or self._ended:
+            self._short = None
+        elif self._short == short:
+            self._after, self._short, self._last = last_seq, None, None
+        else:
+            self._short = short
 
     def _streams(self, record: SessionRecord) -> list[OpenStream]:
         """Those that are followed; what was told of others is forgotten."""
@@ -131,6 +144,7 @@ class Follower:
         if page.record is not None and page.record.last_seq > self._after:
             events = await self._page(before=page.record.last_seq + 1)
             items.extend(self._wanted(events))
+            self._pass_gap(events, page.record.last_seq)
             if self._after < page.record.last_seq:
                 return items  # more of them come first; the text is read again behind them
         if self._ended:

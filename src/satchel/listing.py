@@ -6,10 +6,11 @@ import logging
 
 import msgspec
 
-from satchel.domain.json_text import canonical, decode
+from satchel.domain.canonical import canonical
 from satchel.domain.page import Page, decode_cursor, encode_cursor
 from satchel.domain.record import SessionStatus
 from satchel.domain.session import Session, session_from
+from satchel.domain.spelling import as_written
 from satchel.store import ListedSession, Store
 
 SCANNED = 1000  # sessions that one call looks at
@@ -37,8 +38,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if self.metadata is None:
             return True
-        held = decode(listed.metadata) if listed.metadata else {}
-        wanted = decode(self.metadata)
+        held = as_written(listed.metadata) if listed.metadata else {}
+        wanted = as_written(self.metadata)
         return all(name in held and canonical(held[name]) == canonical(value) for name, value in wanted.items())
 
 

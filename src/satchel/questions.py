@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from satchel.access import Access, request
+from satchel.commit import Committed
 from satchel.domain.bodies import QuestionAnswered, read_body
 from satchel.domain.clock import SECOND
 from satchel.domain.decisions.questions import AnswerRun, AskQuestion, QuestionMoved
 from satchel.domain.event import Event
-from satchel.domain.ids import checked_id
+from satchel.domain.ids import SessionRef, checked_id
 from satchel.domain.json_text import admit_value, decode, kind_of
 from satchel.domain.limits import Limits
 from satchel.domain.question import PendingQuestion
@@ -68,14 +69,22 @@ async def ask(
         limits=limits,
     )
     done = await access.submit(decision)
+    run = await _told(access, common["ref"], done) if done.replayed else done.value
     if len(done.answer.seqs) < 3:
-        return Asked(run=done.value, is_answered=False)
+        return Asked(run=run, is_answered=False)
     ref, seq = common["ref"], done.answer.seqs[2]
     # Nothing is settled here: a lease that is over is not taken from the attempt that asks.
     page = await access.store.events(ref, after=seq - 1, before=seq + 1, limit=1)
     access.checked(ref, page.record)
     text, answer = _answer_in(page.events, seq, session_id=ref.session_id)
-    return Asked(run=done.value, is_answered=True, answer=answer, spelt=spellings((("answer", text),)))
+    return Asked(run=run, is_answered=True, answer=answer, spelt=spellings((("answer", text),)))
+
+
+async def _told(access: Access, ref: SessionRef, done: Committed[Run]) -> Run:
+    """As it was first answered."""
+    from satchel.sessions.run_then import run_as_answered  # sessions stand on this module
+
+    return await run_as_answered(access, ref, done.answer, done.value)
 
 
 def _answer_in(events: Sequence[Event], seq: int, *, session_id: str) -> tuple[bytes, Any]:
@@ -110,7 +119,8 @@ async def give_answer(access: Access, common: dict[str, Any], run_id: str, value
             refusal=refused,
         )
         try:
-            return (await access.submit(decision)).value
+            done = await access.submit(decision)
+            return await _told(access, common["ref"], done) if done.replayed else done.value
         except QuestionMoved:  # another question is pending by now
             continue
 
@@ -163,11 +173,20 @@ def checked_question(question: object, *, limits: Limits, field: str = "question
     return question
 
 
+def _checked_schema(schema: object, limits: Limits) -> bytes:
+    kept = admit_schema(schema, limits=limits)
+    check_schema(decode(kept), field="schema")
+    return kept
+
+
 def admit_schema(schema: object, *, limits: Limits) -> bytes:
-    """As it is stored. Raises InvalidInput unless it is an object, LimitExceeded."""
-    if not isinstance(schema, Mapping):
-        raise InvalidInput(f"must be an object (a JSON Schema), not {kind_of(schema)}", field="schema")
-    kept = admit_value(schema, field="schema", limits=limits)
+    """A mapping, or the JSON text of one, as it will be kept; whether it is a schema is not looked at. Raises InvalidInput,
+    LimitExceeded."""
+    kept = admit_value(schema, field="schema", limits=limits) if isinstance(schema, msgspec.Raw) else b""
+    found = decode(kept) if kept else schema
+    if not isinstance(found, Mapping):
+        raise InvalidInput(f"must be an object (a JSON Schema), not {kind_of(found)}", field="schema")
+    kept = kept or admit_value(schema, field="schema", limits=limits)
     checked_schema_size(kept, limits=limits)
     return kept
 

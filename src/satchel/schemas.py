@@ -11,6 +11,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _MULTIPLYING = (b"$ref", b"$dynamicRef", b"$recursiveRef", b"uniqueItems", b"\\u")  # or a name that is spelt to hide
 INLINE_WORK = 1_000_000  # bytes of a schema times bytes of a value that are held against each other at once
 SECONDS = 5.0  # for the others
+# Of their own: whoever sends many such answers makes them wait for each other, and not a store, or an agent's tools.
+_THREADS = ThreadPoolExecutor(2, thread_name_prefix="satchel-schemas")
 _encode_pair = msgspec.json.Encoder().encode
 
 
@@ -53,7 +56,7 @@ async def refusal_of(schema: bytes, value: bytes, *, field: str) -> SatchelError
         _check_library()  # whoever lacks it hears that, and no other process is asked
     except ExtraMissing as missing:
         return missing
-    return await asyncio.to_thread(_refusal_apart, schema, value, field)
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, _refusal_apart, schema, value, field)
 
 
 def _may_take_long(schema: bytes, value: bytes) -> bool:

@@ -35,7 +35,7 @@ from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, asking, said
 from tests.client.served import key_of, served
 
 # Of the library itself: they stand on the other methods.
-SHARED = {"run", "add_run"}
+SHARED = {"run", "add_run", "rename_session"}
 
 ODD_BODIES = (
     '{"role":"user","content":"plain"}',

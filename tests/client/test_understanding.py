@@ -12,6 +12,7 @@ import satchel
 from satchel import ServiceRefused
 from satchel.client import frames
 from satchel.client.connection import Connection
+from tests.http.plain import NO_CERTIFICATES
 
 ANSWERS = (b"", b"<html>Sign in</html>", b"{}", b"[]", b"null", b"17", b'{"items":[{}]}', b"\xff", b"[" * 100_000)
 CALLS: dict[str, Callable[[Connection], Awaitable[object]]] = {
@@ -34,7 +35,9 @@ def answering(content: bytes, **options: Any) -> Connection:
         yield content
 
     transport = httpx.MockTransport(lambda request: httpx.Response(200, content=pieces()))  # noqa: ARG005  # whatever is asked
-    return satchel.connect("http://there", "key", http=httpx.AsyncClient(transport=transport), **options)
+    return satchel.connect(
+        "http://there", "key", http=httpx.AsyncClient(verify=NO_CERTIFICATES, transport=transport), **options
+    )
 
 
 @pytest.mark.parametrize("call", CALLS)

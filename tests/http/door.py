@@ -16,6 +16,7 @@ from satchel.http.keys import KeyRing
 from satchel.http.service import Service
 from satchel.http.settings import ServerSettings
 from tests.http.documented import check_documented
+from tests.http.plain import NO_CERTIFICATES
 
 WHO: dict[str, dict[str, Any]] = {
     "ada": {"tenant_id": "acme", "role": "user", "user_id": "ada"},
@@ -84,7 +85,7 @@ async def door_over(
     chosen = ServerSettings(**{"access_log": False} | settings)
     service = Service(store, identity or Credentials(ring), settings=chosen, agents=agents)
     transport = httpx.ASGITransport(app=app_of(service), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+    async with httpx.AsyncClient(verify=NO_CERTIFICATES, transport=transport, base_url="http://service") as client:
         yield Door(client, service, keys, ring)
 
 

@@ -16,6 +16,8 @@ from typing import IO, Any
 
 import httpx
 
+from tests.http.plain import NO_CERTIFICATES
+
 ROOT = Path(__file__).parent.parent.parent
 SATCHEL = (sys.executable, "-m", "satchel")
 AGENTS = tuple(
@@ -115,7 +117,9 @@ def developers_key(folder: Path) -> str:
 @contextmanager
 def client_of(server: Server, key: str) -> Iterator[httpx.Client]:
     headers = {"Authorization": f"Bearer {key}"}
-    with httpx.Client(base_url=server.url, headers=headers, timeout=30, trust_env=False) as client:
+    with httpx.Client(
+        verify=NO_CERTIFICATES, base_url=server.url, headers=headers, timeout=30, trust_env=False
+    ) as client:
         yield client
 
 

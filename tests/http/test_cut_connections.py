@@ -19,6 +19,7 @@ import pytest
 
 from tests.http.crash_points import POINTS, VARIABLE
 from tests.http.fault_proxy import FaultProxy
+from tests.http.plain import NO_CERTIFICATES
 from tests.http.server import Server, developers_key, serving
 
 pytestmark = pytest.mark.slow
@@ -130,9 +131,15 @@ async def storm(
         direct = f"http://127.0.0.1:{service.port}"
         async with (
             FaultProxy.before(service.port, share=SHARE, seed=7) as proxy,
-            httpx.AsyncClient(base_url=direct, headers=headers, timeout=20, trust_env=False) as sure,
             httpx.AsyncClient(
-                base_url=f"http://127.0.0.1:{proxy.port}", headers=headers, timeout=20, trust_env=False
+                verify=NO_CERTIFICATES, base_url=direct, headers=headers, timeout=20, trust_env=False
+            ) as sure,
+            httpx.AsyncClient(
+                verify=NO_CERTIFICATES,
+                base_url=f"http://127.0.0.1:{proxy.port}",
+                headers=headers,
+                timeout=20,
+                trust_env=False,
             ) as client,
         ):
             sessions = [(await sure.post("/v1/sessions", json={"title": "held"})).json()["session_id"] for _ in "abcd"]
@@ -240,7 +247,9 @@ async def test_duplicates_at_the_same_time_wait_for_the_first_and_the_agent_runs
         service = Restarted(tmp_path, servers, ("--agent", "tests.http.agents:echo"))
         headers = {"Authorization": f"Bearer {developers_key(tmp_path)}"}
         url = f"http://127.0.0.1:{service.port}"
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30, trust_env=False) as client:
+        async with httpx.AsyncClient(
+            verify=NO_CERTIFICATES, base_url=url, headers=headers, timeout=30, trust_env=False
+        ) as client:
             for write in (
                 Write("POST", "/v1/chat", {"message": "hello"}),
                 Write("POST", "/v1/sessions", {"title": "one"}),
@@ -280,7 +289,7 @@ async def load(folder: Path, *, clients: int, seconds: float, restarts: int) -> 
         stopping = asyncio.Event()
         statuses: set[int] = set()
         async with httpx.AsyncClient(
-            base_url=url, headers=headers, timeout=30, trust_env=False, limits=limits
+            verify=NO_CERTIFICATES, base_url=url, headers=headers, timeout=30, trust_env=False, limits=limits
         ) as client:
 
             async def ask(method: str, path: str, key: str | None = None, **sent: Any) -> httpx.Response:

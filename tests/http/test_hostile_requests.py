@@ -17,6 +17,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.http.plain import NO_CERTIFICATES
 from tests.http.server import Server, client_of, developers_key, serving
 
 pytestmark = pytest.mark.slow
@@ -389,5 +390,5 @@ def test_other_methods_and_upgrades_are_refused(hostile: Hostile) -> None:
     )
     answer = hostile.send(hostile.request(f"GET {hostile.session} HTTP/1.1", *upgrade))
     assert not answer.startswith(b"HTTP/1.1 101 ")
-    with httpx.Client(trust_env=False) as client:
+    with httpx.Client(verify=NO_CERTIFICATES, trust_env=False) as client:
         assert client.get(f"{hostile.server.url}/livez").status_code == 200

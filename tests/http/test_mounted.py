@@ -13,6 +13,7 @@ import satchel
 from satchel import Principal
 from satchel.errors import Unauthenticated
 from satchel.http.app import make_app
+from tests.http.plain import NO_CERTIFICATES
 
 
 async def whoever(request: Any) -> Principal:
@@ -34,7 +35,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
 
         app.mount("/memory", make_app(store, principal_of=whoever))
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://app") as made:
+        async with httpx.AsyncClient(verify=NO_CERTIFICATES, transport=transport, base_url="http://app") as made:
             yield made
 
 
@@ -59,5 +60,5 @@ async def test_a_hook_that_finds_nobody_lets_nobody_in() -> None:
     async with satchel.open("memory:") as store:
         app = make_app(store, principal_of=lambda _: None)  # type: ignore[arg-type, return-value]
         transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://app") as client:
+        async with httpx.AsyncClient(verify=NO_CERTIFICATES, transport=transport, base_url="http://app") as client:
             assert (await client.get("/v1/sessions")).status_code == 401

@@ -21,6 +21,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.http.plain import NO_CERTIFICATES
 from tests.http.server import ROOT, Server, client_of, developers_key, frames_of, make_key, revoke, serving
 
 pytestmark = pytest.mark.slow
@@ -289,7 +290,7 @@ def test_a_body_without_length_is_cut_off_at_the_limit(server: Server, folder: P
         except ConnectionResetError:
             pass
     assert answer.startswith(b"HTTP/1.1 413 ") or sent < 64  # a reset may overtake the answer
-    assert httpx.get(f"{server.url}/livez", trust_env=False).status_code == 200
+    assert httpx.get(f"{server.url}/livez", verify=NO_CERTIFICATES, trust_env=False).status_code == 200
 
 
 # -- the docs
@@ -381,7 +382,12 @@ async def test_writers_with_keys_go_through_restarts_and_each_effect_is_there_on
         port, key = first.port, developers_key(tmp_path)
         limits = httpx.Limits(max_connections=20)
         async with httpx.AsyncClient(
-            base_url=first.url, headers={"Authorization": f"Bearer {key}"}, timeout=10, trust_env=False, limits=limits
+            verify=NO_CERTIFICATES,
+            base_url=first.url,
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=10,
+            trust_env=False,
+            limits=limits,
         ) as client:
             sessions = [(await client.post("/v1/sessions")).json()["session_id"] for _ in range(10)]
             stopping = asyncio.Event()

@@ -29,6 +29,7 @@ from satchel.http.app import make_app
 from satchel.http.settings import ServerSettings
 from satchel.traces import Traces
 from tests.client.served import key_of, who_is
+from tests.http.plain import NO_CERTIFICATES
 from tests.http.server import client_of, developers_key, serving
 
 ADA = Principal.agent("shop", tenant_id="acme", acting_for="ada")
@@ -99,7 +100,7 @@ async def traced(store: OpenStore, spans: Spans) -> AsyncIterator[Connection]:
     working = asyncio.create_task(worker.run_forever())
     try:
         async with (
-            httpx.AsyncClient(transport=httpx.ASGITransport(app=app)) as http,
+            httpx.AsyncClient(verify=NO_CERTIFICATES, transport=httpx.ASGITransport(app=app)) as http,
             satchel.connect("http://service", key_of(ADA), http=http) as connection,
         ):
             yield connection
@@ -211,7 +212,9 @@ async def test_a_step_that_is_replayed_and_a_look_whether_the_server_lives_have_
     assert "satchel.run.waits" not in facts(second)
 
     app = make_app(store, principal_of=who_is, traces=spans.traces)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://service") as http:
+    async with httpx.AsyncClient(
+        verify=NO_CERTIFICATES, transport=httpx.ASGITransport(app=app), base_url="http://service"
+    ) as http:
         assert (await http.get("/livez")).status_code == 200
         assert (await http.get("/v1/sessions", headers={"traceparent": "no trace"})).status_code == 401
     assert [span.name for span in spans][3:] == ["GET"]

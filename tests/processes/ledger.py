@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import os
 import subprocess
@@ -63,3 +64,29 @@ async def check(manager: SessionManager, session_ids: list[str], ledger: Ledger)
             if where == session_id:
                 assert said[seq - 1] == key
     return stored
+
+
+async def until_written(manager: SessionManager, session_ids: list[str], count: int) -> None:
+    """In all sessions together; however busy the machine is."""
+    async with asyncio.timeout(60):
+        while True:
+            sessions = [await manager.get_session(session_id, include=()) for session_id in session_ids]
+            if sum(session.message_count for session in sessions) >= count:
+                return
+            await asyncio.sleep(0.1)
+
+
+async def until_each_has_written(manager: SessionManager, session_id: str, count: int) -> None:
+    """The writers "0" and "1", since both are there: however busy the machine is, and whichever of them has to wait for it."""
+    async with asyncio.timeout(60):
+        while min(written_together(await contents(manager, session_id)).values()) < count:  # noqa: ASYNC110  # other processes
+            await asyncio.sleep(0.2)
+
+
+def written_together(said: list[str]) -> dict[str, int]:
+    """How much each of the writers "0" and "1" wrote since the second of them began."""
+    writers = [key.split("-")[0] for key in said]
+    if len(set(writers)) < 2:
+        return {"0": 0, "1": 0}
+    both = writers[max(writers.index("0"), writers.index("1")) :]
+    return {name: both.count(name) for name in ("0", "1")}

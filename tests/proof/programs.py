@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.proof.cut_off import CUT_OFF
 from tests.proof.exactly_once import EXACTLY_ONCE
 from tests.proof.failing_sync import FAILING_SYNC
+from tests.proof.failover import FAILOVER
 from tests.proof.full_disk import FULL_DISK
 from tests.proof.full_memory import FULL_MEMORY
 from tests.proof.hostile import HOSTILE
@@ -20,6 +21,7 @@ PROGRAMS: dict[str, Program] = {
         LINEARISABLE,
         KILLS,
         CUT_OFF,
+        FAILOVER,
         POWER_CUT,
         FULL_DISK,
         FULL_MEMORY,

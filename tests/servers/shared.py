@@ -13,6 +13,7 @@ import pytest
 
 from satchel.servers import ServerMissing
 
+FULL = ("pgbouncer", "patroni")  # what `make test-full` alone needs
 INSTALLER = Path(__file__).parents[2] / "tools" / "databases.sh"
 
 
@@ -41,7 +42,12 @@ def _install(package: str) -> bool:
     """`make test` has done it before; this is for who runs pytest alone."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return False
-    subprocess.run([INSTALLER], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    subprocess.run(
+        [INSTALLER, "full" if package in FULL else ""],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
     asked = subprocess.run(["dpkg-query", "--show", package], capture_output=True, check=False)
     return asked.returncode == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from functools import partial
 from typing import Any
@@ -121,6 +122,21 @@ async def test_of_several_hosts_the_one_that_answers_is_used(url: str) -> None:
     host, _, rest = url.rpartition("@")[2].partition("/")
     async with satchel.open(f"postgresql://satchel@127.0.0.1:1,{host}/{rest}") as store:
         assert (await SessionManager(store, ADA).create_session()).version == 0
+
+
+async def test_of_several_hosts_one_that_hangs_keeps_nobody_from_the_others(url: str) -> None:
+    """A machine that died takes the packets and says nothing."""
+    host, _, rest = url.rpartition("@")[2].partition("/")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        began = time.monotonic()
+        hung = f"127.0.0.1:{silent.getsockname()[1]}"
+        async with satchel.open(f"postgresql://satchel@{hung},{host}/{rest}?connect_timeout=10") as store:
+            assert (await SessionManager(store, ADA).create_session()).version == 0
+        assert time.monotonic() - began < 8
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            await satchel.open(f"postgresql://satchel@{hung},127.0.0.1:1/{rest}?connect_timeout=0.5").open()
 
 
 async def test_a_database_that_is_missing_says_so(url: str) -> None:

@@ -68,14 +68,14 @@ class AbsentStore(StoreWrapper):
 async def test_agents_that_block_for_longer_than_the_lease_keep_their_runs(stage: Stage) -> None:
     async def computes(ctx: RunContext) -> None:
         async with ctx.tool("compute") as call:
-            end = time.monotonic() + 3
+            end = time.monotonic() + 2
             while time.monotonic() < end:
                 pass
             call.result = 3
 
     async def sleeps(ctx: RunContext) -> None:
         async with ctx.tool("sleep") as call:
-            time.sleep(3)  # noqa: ASYNC251  # that is the point
+            time.sleep(2)  # noqa: ASYNC251  # that is the point
             call.result = 3
 
     async with working(stage.store, {"computes": computes, "sleeps": sleeps}, lease=1):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 from satchel import Session, SessionDeleted, SessionManager
 from satchel.cli import documents, flags, output, sentences
 from satchel.cli.asking import can_ask, says_yes
 from satchel.cli.choosing import Chosen, delete_many, line
 from satchel.cli.failures import ConfirmationNeeded, FlagRefused, NotConfirmed
-from satchel.cli.flag import variable
 from satchel.cli.lifecycle import print_status
 from satchel.cli.naming import chosen_session
 from satchel.cli.progress import waiting
 from satchel.cli.store import opened, run_async
+from satchel.cli.typed import is_typed
 from satchel.http.settings import duration
 
 
@@ -64,7 +62,7 @@ def _check_choice(
     come to mean everybody's sessions. Raises FlagRefused."""
     given = [name for name, value in filters.items() if value is not None]
     if session_id is not None:
-        named = [name for name in given if variable(name) not in os.environ]
+        named = [name for name in given if is_typed(name)]
         if named:
             raise FlagRefused(f"{' and '.join(named)} choose among many sessions; SESSION_ID names one")
         return
@@ -72,7 +70,7 @@ def _check_choice(
         raise FlagRefused("--expected-version is of one session: name it")
     if where.user is not None:
         given.append("--user")
-    if not any(variable(name) not in os.environ for name in given):
+    if not any(is_typed(name) for name in given):
         raise FlagRefused(
             "name a SESSION_ID, or choose by --user, --status, --before, --older-than, or --all"
             " (on the command line: a variable alone begins no deletion)"

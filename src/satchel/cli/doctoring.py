@@ -69,7 +69,8 @@ async def _findings(store: OpenStore) -> list[Finding]:
                 what=f"connection={error.code}",
                 why=f"nothing can be stored or read: {error}",
                 mend="see that the server runs, and that the address, the account and its rights are right",
-            )
+            ),
+            *await _asked_why(store),
         ]
     return sorted(found, key=lambda one: LEVELS.index(one.level))
 
@@ -80,11 +81,17 @@ async def _checked(store: OpenStore) -> list[Finding]:
         async with store:
             return list(await store.store.check())
     except InvalidInput:
-        try:
-            return list(await store.store.check())
-        except StoreMisused:  # it has nothing to say before it is open
-            pass
+        if why := await _asked_why(store):
+            return why
         raise
+
+
+async def _asked_why(store: OpenStore) -> list[Finding]:
+    """A store that is not open."""
+    try:
+        return list(await store.store.check())
+    except (StoreMisused, StoreError):  # it has nothing to say before it is open, or cannot
+        return []
 
 
 def _of_schema(schema: Schema) -> Finding:

@@ -13,20 +13,15 @@ CONTENTS = ("messages", "tool_history", "runs", "working_memory")
 
 
 def brief(session: Session) -> dict[str, Any]:
-    shown = session.to_dict() | session.spelt
-    return {name: value for name, value in shown.items() if name not in CONTENTS}
+    return {name: value for name, value in session.own_as_spelled().items() if name not in CONTENTS}
 
 
 def whole(session: Session, messages: tuple[Message, ...]) -> dict[str, Any]:
-    return (
-        session.to_dict()
-        | session.spelt
-        | {
-            "messages": [msgspec.Raw(message.to_json()) for message in messages],
-            "tool_history": [msgspec.Raw(call.to_json()) for call in session.tool_history],
-            "runs": [msgspec.Raw(run.to_json()) for run in session.runs],
-        }
-    )
+    return session.own_as_spelled() | {
+        "messages": [msgspec.Raw(message.to_json()) for message in messages],
+        "tool_history": [msgspec.Raw(call.to_json()) for call in session.tool_history],
+        "runs": [msgspec.Raw(run.to_json()) for run in session.runs],
+    }
 
 
 def event_line(event: Event) -> dict[str, Any]:

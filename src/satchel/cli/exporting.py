@@ -15,6 +15,7 @@ from satchel.cli import files, flags, output, sentences
 from satchel.cli.naming import chosen_session
 from satchel.cli.progress import bar
 from satchel.cli.store import opened, run_async
+from satchel.cli.typed import is_typed
 
 PAGE = 500
 HELD = 8 * 1024 * 1024  # of a line, until it is known to be whole
@@ -42,7 +43,7 @@ async def _export(
     chosen: tuple[str, ...], external_id: str | None, where: flags.Where, name: str, *, json: bool
 ) -> None:
     async with opened(where) as (sessions, _):
-        if external_id is not None:
+        if external_id is not None and (not chosen or is_typed("--external-id")):
             chosen = (*chosen, await chosen_session(sessions, None, external_id))
         ids = list(dict.fromkeys(chosen)) or await _all_ids(sessions)
         with _sink(name) as sink, bar("exporting", total=len(ids), beside_data=name == files.STDIO) as progress:

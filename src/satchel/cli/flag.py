@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 import msgspec
 from cyclopts import Group, Parameter
 
-from satchel.domain.run import RunStatus
+from satchel.domain.run import STATUSES
+from satchel.domain.spelling import value_given
 
 WHERE = Group("Where", sort_key=1)
 OPTIONS = Group("Options", sort_key=2)
@@ -68,8 +69,8 @@ def as_status(_kind: object, tokens: Sequence[Token]) -> str:
 
 def as_run_status(_kind: object, tokens: Sequence[Token]) -> str:
     status = tokens[0].value.upper()
-    if status not in get_args(RunStatus):
-        raise ValueError(f"must be one of {', '.join(get_args(RunStatus))}")
+    if status not in STATUSES:
+        raise ValueError(f"must be one of {', '.join(STATUSES)}")
     return status
 
 
@@ -81,18 +82,15 @@ def as_moment(_kind: object, tokens: Sequence[Token]) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
-def as_metadata(pairs: Sequence[str]) -> dict[str, Any] | None:
-    """``KEY=VALUE`` of each pair. A VALUE that is JSON is that value, any other is text. Raises ValueError."""
+def as_metadata(pairs: Sequence[str]) -> bytes | None:
+    """``KEY=VALUE`` of each pair, as JSON. A VALUE that is JSON is that value, any other is text. Raises ValueError."""
     found: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise ValueError(f"{pair!r} is not KEY=VALUE")
-        try:
-            found[key] = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            found[key] = value
-    return found or None
+        found[key] = value_given(value)
+    return msgspec.json.encode(found) if found else None
 
 
 def as_pairs(_kind: object, tokens: Sequence[Token]) -> tuple[str, ...]:

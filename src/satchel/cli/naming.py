@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from satchel import Run, RunManager, SessionManager, SessionNotFound
 from satchel.cli.failures import FlagRefused, NoOpenRun
+from satchel.cli.typed import is_typed
 
 PAGE = 500
 
 
 async def chosen_session(sessions: SessionManager, session_id: str | None, external_id: str | None) -> str:
     """Its id, also where the caller knows it by a name of their own. Raises FlagRefused, SessionNotFound."""
-    if session_id is not None and external_id is not None:
+    if session_id is not None and external_id is not None and is_typed("--external-id"):
         raise FlagRefused("SESSION_ID and --external-id do not go together")
     if session_id is not None:
         return session_id

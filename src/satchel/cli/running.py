@@ -18,6 +18,7 @@ from satchel.cli import output
 from satchel.cli.commands import make_app
 from satchel.cli.exit_codes import ExitCode, exit_code_of
 from satchel.cli.failures import code_of
+from satchel.cli.typed import typed
 from satchel.cli.usage import sentence_of
 from satchel.errors import SatchelError
 
@@ -25,7 +26,8 @@ from satchel.errors import SatchelError
 def run(arguments: Sequence[str]) -> int:
     """One command, to its end."""
     try:
-        return _run(arguments)
+        with typed(arguments):
+            return _run(arguments)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except (BrokenPipeError, SystemExit):  # the help's own console exits when it meets a closed pipe

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
@@ -16,8 +16,6 @@ from satchel.cli.naming import chosen_run, chosen_session, shifted
 from satchel.cli.stdin import InterruptibleStdin
 from satchel.cli.store import opened, run_async, where_flags
 from satchel.domain.run import RunStatus
-
-STATUSES: tuple[str, ...] = get_args(RunStatus)
 
 
 def list_runs(

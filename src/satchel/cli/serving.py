@@ -90,7 +90,7 @@ async def _serve(
     from satchel.http.logs import log_to_stderr
     from satchel.http.serve import serve
 
-    log_to_stderr()
+    log_to_stderr(texts=settings.server.log_texts)
     await serve(settings, agents, announce=announce, listener=listener, say=output.say)
 
 
@@ -126,7 +126,7 @@ def _serve_by_several(settings: Settings, chosen: _Chosen, agents: Mapping[str, 
 
     if settings.server.store.startswith("memory:"):
         raise StoreNotShared
-    log_to_stderr()
+    log_to_stderr(texts=settings.server.log_texts)
     with listen(settings.server.host, settings.server.port) as listener:
         announce = _announcer(settings, agents)
         key_file = run_async(first_key(settings))

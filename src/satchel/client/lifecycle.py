@@ -53,19 +53,6 @@ class RemoteLifecycle(RemoteReading):
         session = session_from_json(reply.body, replayed=reply.replayed)
         return session if reply.status == 201 else msgspec.structs.replace(session, existed=True)
 
-    async def rename_session(
-        self,
-        session_id: str,
-        title: str,
-        *,
-        expected_version: int | None = None,
-        idempotency_key: str | None = None,
-    ) -> Session:
-        """See satchel.SessionManager.rename_session."""
-        return await self.update_session(
-            session_id, title=title, expected_version=expected_version, idempotency_key=idempotency_key
-        )
-
     async def update_session(
         self,
         session_id: str,

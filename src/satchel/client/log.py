@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Literal, overload
 
 from satchel.access import checked_choice, checked_filters, checked_flag, checked_position, checked_whole
-from satchel.client.content import page_query
 from satchel.client.following import Following
+from satchel.client.pages import page_query
 from satchel.client.reading import RemoteReading, path_of
 from satchel.client.snapshots import context_from, event_from, page_from
 from satchel.context import Context

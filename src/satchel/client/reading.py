@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from satchel.access import checked_choice, checked_instant, checked_items, checked_limit
 from satchel.client.connection import is_plain_id, part
 from satchel.client.snapshots import page_from, session_from_json
+from satchel.domain.canonical import canonical
 from satchel.domain.ids import checked_id, checked_line
-from satchel.domain.json_text import canonical, decode, kind_of
+from satchel.domain.json_text import kind_of
 from satchel.domain.message import admit_metadata
 from satchel.domain.page import Page
 from satchel.domain.principal import Principal
 from satchel.domain.record import STATUSES, SessionStatus
 from satchel.domain.session import Session
+from satchel.domain.spelling import as_written
 from satchel.errors import InvalidCursor, InvalidInput, NotServed, SessionNotFound
 from satchel.sessions.reading import INCLUDES, Include
 
@@ -92,7 +94,7 @@ class RemoteReading:
             "cursor": checked_cursor(cursor),
         }
         if metadata is not None:
-            members = decode(admit_metadata(metadata, limits=limits))
+            members = as_written(admit_metadata(metadata, limits=limits))
             query |= {f"metadata.{name}": canonical(value).decode() for name, value in members.items()}
         return page_from((await self._server.read(SESSIONS, query=query, about={})).body, session_from_json)
 

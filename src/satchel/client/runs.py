@@ -24,7 +24,7 @@ from satchel.domain.json_text import admit_value
 from satchel.domain.message import admit_message
 from satchel.domain.page import Page
 from satchel.domain.principal import Principal
-from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run, RunStatus
+from satchel.domain.run import STATUSES, Attempt, MemoryOf, OnBusy, Run, RunStatus
 from satchel.domain.spelling import spellings_in
 from satchel.errors import RunNotFound
 from satchel.questions import (
@@ -35,7 +35,7 @@ from satchel.questions import (
     checked_expiry,
     checked_question,
 )
-from satchel.runs import LEASE, STATUSES, RunManager, checked_duration, checked_lease, checked_text
+from satchel.runs import LEASE, RunManager, checked_duration, checked_lease, checked_text
 from satchel.runs.checks import admit_task, check_options, check_tokens, ended_instead, said_by_user
 
 if TYPE_CHECKING:

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any
 
-from satchel.client.content import RemoteMemory, RemoteMessages, RemoteToolHistory
 from satchel.client.lifecycle import RemoteLifecycle
 from satchel.client.log import RemoteLog
+from satchel.client.memory import RemoteMemory
+from satchel.client.messages import RemoteMessages
 from satchel.client.runs import RemoteRunManager
+from satchel.client.tool_history import RemoteToolHistory
 from satchel.domain.imported import Imported
 from satchel.domain.run import Run
 from satchel.errors import NotServed

@@ -20,7 +20,7 @@ from satchel.domain.question import Question
 from satchel.domain.record import Origin
 from satchel.domain.run import Run, RunError, Usage
 from satchel.domain.session import Session, Transitioned
-from satchel.domain.spelling import spellings_in
+from satchel.domain.spelling import as_written, has_written, json_as_written, may_change, spellings_in
 from satchel.domain.tool_call import ToolCall
 
 T = TypeVar("T")
@@ -189,8 +189,8 @@ def member(text: bytes, name: str) -> bytes:
 
 @understood
 def memory_from_json(text: bytes, *, replayed: bool = False) -> WorkingMemory:
-    shown = decode(text)
-    version = shown.pop("version")
+    shown = _decode_members(text)
+    version = decode(bytes(shown.pop("version")))
     return memory_from(msgspec.json.encode(shown), version=version, replayed=replayed)
 
 
@@ -215,7 +215,7 @@ def session_from_json(text: bytes, *, replayed: bool = False) -> Session:
         external_id=shown["external_id"],
         working_memory=None
         if memory is None
-        else memory_from(msgspec.json.encode(memory), version=shown["working_memory_version"]),
+        else memory_from(member(text, "working_memory"), version=shown["working_memory_version"]),
         metadata=Members(shown["metadata"], "update_session"),
         messages=Items(messages, "append_message"),
         tool_history=Items((call_from(bytes(raw)) for raw in held.tool_history), "append_tool_history"),
@@ -244,7 +244,11 @@ def session_from_json(text: bytes, *, replayed: bool = False) -> Session:
 def context_from(text: bytes) -> Context:
     shown = decode(text)
     del shown["window_share"]  # of the other two
-    return Context(**shown)
+    messages = as_written(text)["messages"] if may_change(text) else []
+    spelt = {
+        index: msgspec.Raw(json_as_written(message)) for index, message in enumerate(messages) if has_written(message)
+    }
+    return Context(**shown, spelt=spelt)
 
 
 def _instant(text: str | None) -> int | None:

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from satchel.domain.event import CHAT_FORMAT, Event
-from satchel.domain.json_text import decode
 from satchel.domain.message import INSTRUCTION_ROLES, tokens_of
+from satchel.domain.spelling import as_written, json_as_written
 from satchel.domain.tokens import TokenCounter, message_tokens
 
 RUNNING = "(still running: there is no result yet)"
@@ -20,13 +18,12 @@ UNKNOWN = "(unknown: the call was made, its outcome was not recorded; it may or 
 UNNAMED = "unnamed_tool"
 INTERRUPTED = " [interrupted here]"
 
-_encode = msgspec.json.Encoder().encode
 _Place = tuple[int, int]  # of a call: the index of its message, and its place in it
 
 
 class Exchange:
-    """Messages that may not be parted: an assistant's calls with their results; else one message. ``seqs``: of those that
-    are stored."""
+    """Messages that may not be parted: an assistant's calls with their results; else one message. Their numbers are as they
+    were written. ``seqs``: of those that are stored."""
 
     __slots__ = ("labels", "messages", "seqs", "tokens")
 
@@ -53,7 +50,7 @@ class Exchange:
 def exchanges(events: Sequence[Event], open_labels: frozenset[str], count: TokenCounter) -> list[Exchange]:
     """The chat messages of ``events`` in an order that an API takes: results directly behind the message that asked, in the
     order of its calls. A result without its call is left out; a call without a result gets a synthetic one."""
-    chat = [(event, decode(event.body)) for event in events if event.format == CHAT_FORMAT]
+    chat = [(event, as_written(event.body)) for event in events if event.format == CHAT_FORMAT]
     results = _results_by_call([message for _, message in chat])
     found: list[Exchange] = []
     for index, (event, message) in enumerate(chat):
@@ -171,7 +168,7 @@ def _mended_function(call: dict[str, Any]) -> dict[str, Any]:
         function["name"] = UNNAMED
     arguments = function.get("arguments")
     if not isinstance(arguments, str):
-        function["arguments"] = "{}" if arguments is None else _encode(arguments).decode()
+        function["arguments"] = "{}" if arguments is None else json_as_written(arguments).decode()
     return {"type": "function", "function": function}
 
 

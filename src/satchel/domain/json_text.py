@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any, NoReturn
 
 import msgspec
@@ -251,34 +250,3 @@ def decode(data: bytes | str) -> Any:
             return json.loads(data)
         except ValueError:
             raise ValueError(str(wrong)) from wrong
-
-
-def check_kept_numbers(text: bytes, *, field: str) -> None:
-    """For JSON of which the values are kept, and not the text. Raises InvalidInput: a decimal that a 64-bit float rounds
-    would come back as another number."""
-    try:
-        json.loads(text, parse_float=_kept)
-    except _Refused as refused:
-        raise InvalidInput(refused.reason, field=field) from None
-
-
-def _kept(number: str) -> float:
-    value = float(number)
-    if Decimal(repr(value)) != Decimal(number):
-        raise _Refused("holds a decimal with more digits than are kept (about 17); write it as text")
-    return value
-
-
-def canonical(value: object) -> bytes:
-    """One spelling for equal values: sorted keys, no spaces, whole floats as integers (RFC 8785, less its number rules)."""
-    return json.dumps(_whole(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _whole(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {key: _whole(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_whole(inner) for inner in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from satchel.domain.bodies import NotMerged
+from satchel.domain.canonical import canonical
 from satchel.domain.edit import Edit
 from satchel.domain.idempotency import fingerprint
-from satchel.domain.json_text import NO_JSON, canonical, raw_json, walk
+from satchel.domain.json_text import NO_JSON, decode, raw_json, walk
 from satchel.domain.limits import WRITTEN_HERE, Limits
 from satchel.domain.memory import FIELDS, MemoryPatch, WorkingMemory, admit_patch, memory_from, stored_memory
 from satchel.domain.run import RunRow
@@ -87,7 +88,7 @@ def with_patch(row: RunRow, patch: MemoryPatch, memory: WorkingMemory, *, versio
             setting="limits.working_memory",
         )
     if len(text) > limits.nodes:  # the log tells of it in one patch
-        walk(grown.to_dict(), field="the run's working memory", limits=limits)
+        walk(decode(text), field="the run's working memory", limits=limits)
     base = {name: row.layer_base.get(name) or _mark(memory, name) for name in (*grown.clear, *grown.set)}
     return msgspec.structs.replace(
         row, layer=raw_json(b"" if text == b"{}" else text), layer_base=base, layer_version=version
@@ -110,10 +111,10 @@ def merge_layer(edit: Edit, row: RunRow, *, limits: Limits) -> RunRow:
     changed = [
         name
         for name, mark in row.layer_base.items()
-        if _mark(memory, name) != mark and canonical(getattr(own, name)) != canonical(getattr(memory, name))
+        if _mark(memory, name) != mark and canonical(own.part(name)) != canonical(memory.part(name))
     ]
     patch = _without(layer, changed)
-    left = MemoryPatch(set={name: getattr(own, name) for name in changed})
+    left = MemoryPatch(set={name: own.part(name) for name in changed})
     row = without_layer(row)
     try:
         stored = stored_memory(patch.apply(memory), limits=limits)
@@ -141,4 +142,4 @@ def _without(patch: MemoryPatch, names: list[str]) -> MemoryPatch:
 
 
 def _mark(memory: WorkingMemory, name: str) -> str:
-    return fingerprint(canonical(getattr(memory, name))).hex()
+    return fingerprint(canonical(memory.part(name))).hex()

@@ -8,14 +8,18 @@ from typing import Any, NoReturn
 import msgspec
 
 from satchel.domain.frozen import Items, Members, refusal
-from satchel.domain.json_text import admit, check_kept_numbers, decode, kind_of
+from satchel.domain.json_text import admit, decode, kind_of
 from satchel.domain.limits import Limits
+from satchel.domain.spelling import Spellings, all_spellings, may_change
 from satchel.errors import InvalidInput, LimitExceeded
 
 TEXTS = ("goal", "next_action")
 LISTS = ("plan", "completed", "errors", "important_files")
 FIELDS = ("goal", "plan", "completed", "errors", "important_files", "next_action", "notes")
 VERBS = ("clear", "remove", "append", "set")  # in the order in which a patch acts
+
+_encode = msgspec.json.Encoder().encode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class WorkingMemory(msgspec.Struct, kw_only=True):
@@ -30,6 +34,7 @@ class WorkingMemory(msgspec.Struct, kw_only=True):
     notes: dict[str, Any] = msgspec.field(default_factory=dict)
     version: int = 0
     replayed: bool = False
+    spelt: Spellings = {}  # notes that Python's numbers would spell otherwise: for to_json
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise refusal("update_working_memory")
@@ -55,6 +60,19 @@ class WorkingMemory(msgspec.Struct, kw_only=True):
             shown["notes"] = self.notes
         return shown
 
+    def to_json(self) -> bytes:
+        """:meth:`to_dict` as JSON; numbers are spelled as they were given."""
+        return _encode(self.as_spelled())
+
+    def as_spelled(self) -> dict[str, Any]:
+        """:meth:`to_dict`, with the JSON text of notes whose numbers Python would spell otherwise."""
+        shown = self.to_dict()
+        return shown | {"notes": self.part("notes")} if self.spelt else shown
+
+    def part(self, name: str) -> Any:
+        """A field, as :meth:`as_spelled` has it."""
+        return {**self.notes, **self.spelt} if name == "notes" and self.spelt else getattr(self, name)
+
 
 def memory_from(data: bytes, *, version: int = 0, replayed: bool = False) -> WorkingMemory:
     """Stored memory, read. Empty bytes are an empty memory."""
@@ -62,12 +80,30 @@ def memory_from(data: bytes, *, version: int = 0, replayed: bool = False) -> Wor
     for name in LISTS:
         fields[name] = Items(fields.get(name, ()), "update_working_memory")
     fields["notes"] = Members(fields.get("notes", {}), "update_working_memory")
-    return WorkingMemory(**fields | {"version": version, "replayed": replayed})
+    spelt = all_spellings(_note_text(data)) if may_change(data) else {}
+    return WorkingMemory(**fields | {"version": version, "replayed": replayed, "spelt": spelt})
+
+
+def _note_text(data: bytes, *path: str) -> bytes:
+    """The JSON text of the notes in a memory, or deeper in."""
+    for name in (*path, "notes"):
+        data = bytes(_members(data).get(name, b"{}"))
+    return data
+
+
+def _made(fields: Mapping[str, Any]) -> WorkingMemory:
+    """Of fields as ``part`` gives them."""
+    notes = fields.get("notes", {})
+    spelt = {name: value for name, value in notes.items() if type(value) is msgspec.Raw}
+    if not spelt:
+        return WorkingMemory(**fields)
+    plain = {name: decode(bytes(value)) if name in spelt else value for name, value in notes.items()}
+    return WorkingMemory(**{**fields, "notes": plain, "spelt": spelt})
 
 
 def stored_memory(memory: WorkingMemory, *, limits: Limits) -> bytes:
     """As a store keeps it. Raises LimitExceeded."""
-    data = msgspec.json.encode({name: value for name, value in memory.to_dict().items() if value})
+    data = _encode({name: value for name, value in memory.as_spelled().items() if value})
     if len(data) > limits.working_memory:
         raise LimitExceeded(
             field="working_memory", size=len(data), limit=limits.working_memory, setting="limits.working_memory"
@@ -78,16 +114,23 @@ def stored_memory(memory: WorkingMemory, *, limits: Limits) -> bytes:
 def admit_memory(memory: object, *, limits: Limits) -> WorkingMemory:
     """A whole memory as a caller gives it: a WorkingMemory, or a mapping in which absent fields are empty."""
     if isinstance(memory, WorkingMemory):
-        memory = memory.to_dict()
+        memory = memory.to_json()
     body, data = admit(memory, field="working_memory", limits=limits)
-    check_kept_numbers(body, field="working_memory")
     if not isinstance(data, Mapping):
         raise InvalidInput(f"must be an object, not {kind_of(data)}", field="working_memory")
-    return WorkingMemory(**{name: _value(name, value, f"/{name}") for name, value in _known(data, "").items()})
+    return _made(_spelled({name: _value(name, value, f"/{name}") for name, value in _known(data, "").items()}, body))
+
+
+def _spelled(fields: dict[str, Any], body: bytes, *path: str) -> dict[str, Any]:
+    """Fields that were read from ``body``: notes that Python would spell otherwise, as their text there."""
+    if "notes" in fields and may_change(body):
+        fields["notes"] = {**fields["notes"], **all_spellings(_note_text(body, *path))}
+    return fields
 
 
 class MemoryPatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Acts in this order, all or nothing: clear, remove, append, set."""
+    """Acts in this order, all or nothing: clear, remove, append, set. Notes whose numbers Python would spell otherwise are JSON
+    text in it."""
 
     clear: tuple[str, ...] = ()
     remove: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
@@ -104,7 +147,7 @@ class MemoryPatch(msgspec.Struct, frozen=True, kw_only=True):
         return {verb: value for verb, value in shown.items() if value}
 
     def apply(self, memory: WorkingMemory) -> WorkingMemory:
-        fields: dict[str, Any] = {name: getattr(memory, name) for name in FIELDS}
+        fields: dict[str, Any] = {name: memory.part(name) for name in FIELDS}
         for name in self.clear:
             fields[name] = {} if name == "notes" else "" if name in TEXTS else ()
         for name, items in self.remove.items():
@@ -115,7 +158,7 @@ class MemoryPatch(msgspec.Struct, frozen=True, kw_only=True):
         for name, items in self.append.items():
             fields[name] = fields[name] + items
         fields.update(self.set)
-        return WorkingMemory(**fields)
+        return _made(fields)
 
 
 def admit_patch(patch: object, *, limits: Limits) -> MemoryPatch:
@@ -129,7 +172,6 @@ def admit_patch(patch: object, *, limits: Limits) -> MemoryPatch:
         raise LimitExceeded(
             field="patch", size=len(body), limit=2 * limits.working_memory, setting="twice limits.working_memory"
         )
-    check_kept_numbers(body, field="patch")
     if not isinstance(data, Mapping):
         raise InvalidInput(f"must be an object, not {kind_of(data)}", field="patch")
     for verb in data:
@@ -141,11 +183,14 @@ def admit_patch(patch: object, *, limits: Limits) -> MemoryPatch:
     for index, name in enumerate(clear):
         if name not in FIELDS:
             raise InvalidInput(f"must be one of {', '.join(FIELDS)}", field="patch", pointer=f"/clear/{index}")
+    replaced = {
+        name: _value(name, value, f"/set/{name}") for name, value in _known(_object(data, "set"), "/set").items()
+    }
     return MemoryPatch(
         clear=tuple(clear),
         remove=_items(data, "remove", (*LISTS, "notes")),
         append=_items(data, "append", LISTS),
-        set={name: _value(name, value, f"/set/{name}") for name, value in _known(_object(data, "set"), "/set").items()},
+        set=_spelled(replaced, body, "set"),
     )
 
 
@@ -182,7 +227,7 @@ def _value(name: str, value: object, pointer: str) -> Any:
     if name == "notes":
         if not isinstance(value, Mapping):
             raise InvalidInput(f"must be an object, not {kind_of(value)}", field="working_memory", pointer=pointer)
-        return decode(msgspec.json.encode(value))  # ours alone: the caller may go on changing its own
+        return decode(_encode(value))  # ours alone: the caller may go on changing its own
     return _texts(value, pointer)
 
 

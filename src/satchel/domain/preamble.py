@@ -10,6 +10,7 @@ import msgspec
 from satchel.domain.json_text import decode
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.run import RunRow
+from satchel.domain.spelling import spellings_in
 from satchel.domain.tokens import TokenCounter, message_tokens
 from satchel.domain.tool_call import CallRow
 
@@ -31,7 +32,7 @@ def preamble(
 ) -> Preamble:
     """Of at most ``most`` tokens: the digests give way first, the oldest lines before the newest, then the oldest parts of
     the memory's lists."""
-    known = {name: value for name, value in memory.to_dict().items() if value}
+    known = {name: value for name, value in memory.as_spelled().items() if value}
     run_lines = [_run_line(run) for run in runs]
     call_lines = [_call_line(call) for call in calls]
     while known or run_lines or call_lines:
@@ -79,6 +80,7 @@ def _run_line(run: RunRow) -> dict[str, Any]:
 
 
 def _call_line(call: CallRow) -> dict[str, Any]:
-    arguments = _encode(decode(call.start_body).get("arguments")).decode()
+    given = decode(call.start_body).get("arguments")
+    arguments = _encode(spellings_in(call.start_body, ("arguments",)).get("arguments", given)).decode()
     shown = arguments if len(arguments) <= ARGUMENTS else arguments[:ARGUMENTS] + "…"
     return {"seq": call.seq, "tool": call.tool, "arguments": shown, "status": call.status}

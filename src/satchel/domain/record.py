@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -76,6 +77,11 @@ class OpenChild(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     cancel_requested: bool = False
 
 
+def asked_label(children: Sequence[OpenChild], run_id: str | None, label: str) -> str:
+    """As ``asked`` holds a label: a child run's are its own, and none of its parent's. (A call's label has no line break.)"""
+    return f"{run_id}\n{label}" if any(child.run_id == run_id for child in children) else label
+
+
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A run in the queue, the size of the input that waits with it, and the lease of the client that waits for it."""
 
@@ -137,7 +143,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     children: tuple[OpenChild, ...] = ()
     child_runs: int = 0  # of all runs that there were, how many were child runs
     open_calls: tuple[OpenCall, ...] = ()
-    asked: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()  # see asked_label
     streams: tuple[OpenStream, ...] = ()  # messages that are being said: their text stands in pieces beside the log
     # Lifecycle history: the newest transitions, and how many there were.
     lifecycle: tuple[Transition, ...] = ()
@@ -230,6 +236,12 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         if self.lease_until is None:
             return False
         return any(lease.is_over(lease_now, lease_clock) for lease in self.leases())
+
+    def is_past(self, seq: int, revision: int | None) -> bool:
+        """Whether there is something for who has seen all up to ``seq`` and waits: an event, another revision than the one
+        that is given, or the end, after which nothing comes."""
+        moved = revision is not None and self.revision != revision
+        return moved or self.last_seq > seq or self.status == "DELETED"
 
     def status_at(self, now: int) -> SessionStatus:
         """The status that holds at ``now``, whether or not anybody has committed it yet."""

@@ -27,9 +27,10 @@ from satchel.domain.layer import with_patch, without_layer
 from satchel.domain.limits import WRITTEN_HERE, Limits
 from satchel.domain.memory import FIELDS, WorkingMemory, admit_memory, admit_patch, stored_memory
 from satchel.domain.message import Draft, admit_message
-from satchel.domain.record import KEPT_LABELS, KEPT_TRANSITIONS, SessionRecord, SessionStatus, Transition
+from satchel.domain.record import KEPT_LABELS, KEPT_TRANSITIONS, SessionRecord, SessionStatus, Transition, asked_label
 from satchel.domain.replayed_calls import ReplayedCalls
 from satchel.domain.replayed_questions import ReplayedQuestions
+from satchel.domain.spelling import member
 from satchel.errors import SatchelError
 
 
@@ -132,9 +133,11 @@ class Replay(ReplayedCalls, ReplayedQuestions):
         self.fields["context_tokens"] = self.get("context_tokens") + self._tokens[event.seq]
         self.touch("messages", event)
         if event.format == CHAT_FORMAT and (draft.asks or draft.answers is not None):
-            asked: tuple[str, ...] = (self.get("asked") + draft.asks)[-KEPT_LABELS:]
-            if draft.answers in asked:
-                at = asked.index(draft.answers)
+            asks = tuple([asked_label(self.get("children"), event.run_id, label) for label in draft.asks])
+            asked: tuple[str, ...] = (self.get("asked") + asks)[-KEPT_LABELS:]
+            answers = draft.answers and asked_label(self.get("children"), event.run_id, draft.answers)
+            if answers in asked:
+                at = asked.index(answers)
                 asked = asked[:at] + asked[at + 1 :]
             self.fields["asked"] = asked
         if (event.refers_to is None) != (event.outcome is None):
@@ -175,7 +178,7 @@ class Replay(ReplayedCalls, ReplayedQuestions):
                 raise ValueError("replaces the memory and patches it")
             nodes = self.limits.nodes + len(FIELDS)  # the log names the empty fields too
             whole = msgspec.structs.replace(self.limits, nodes=nodes)
-            self._memory = admit_memory(body["replace"], limits=whole)
+            self._memory = admit_memory(member(event.body, "replace"), limits=whole)
         else:
             self._memory = admit_patch(event.body, limits=self.limits).apply(self._memory)
         stored_memory(self._memory, limits=self.limits)

@@ -58,7 +58,7 @@ class ReplayedCalls(Replayed):
         for call in self.get("open_calls"):
             if call.tool_call_id is not None and call.tool_call_id == body.tool_call_id:
                 raise ValueError(f"has the label of call {call.seq}, which is open")
-        arguments_hash = hash_arguments(body.tool, decode(bytes(body.arguments)))
+        arguments_hash = hash_arguments(body.tool, body.arguments)
         self.fields["tool_calls"] = self.get("tool_calls") + 1
         self.touch("tool_history", event)
         return CallRow(

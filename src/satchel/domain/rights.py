@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+from satchel.domain.ids import checked_id
+from satchel.domain.limits import Limits
+from satchel.domain.message import Draft
 from satchel.domain.principal import Principal
 from satchel.domain.record import SessionRecord
-from satchel.errors import NotAllowed
+from satchel.errors import InvalidInput, LimitExceeded, NotAllowed
 
 Right = Literal[
     "use",  # create, read, list, rename, close, restore, delete, fork, export; user messages; add, cancel, answer runs
@@ -33,6 +36,25 @@ def may(principal: Principal, right: Right) -> bool:
     if right == "instruct":
         return role == "agent" and (principal.acting_for is None or principal.is_local)
     return False
+
+
+def new_owner(principal: Principal, user_id: str | None, *, limits: Limits) -> str:
+    """Whose a new session will be. Raises InvalidInput, NotAllowed."""
+    bound = principal.user_id
+    if user_id is None:
+        if bound is None:
+            raise InvalidInput("is needed: this principal is not bound to one user", field="user_id")
+        return bound
+    checked_id(user_id, field="user_id", limits=limits)
+    if bound is not None and user_id != bound:
+        raise NotAllowed(role=principal.role, action=f"create sessions of users other than {bound!r}")
+    return user_id
+
+
+def check_user_size(principal: Principal, draft: Draft, *, limits: Limits, field: str) -> None:
+    """A user's message may be smaller than an agent's. Raises LimitExceeded."""
+    if principal.role == "user" and len(draft.body) > limits.user_message:
+        raise LimitExceeded(field=field, size=len(draft.body), limit=limits.user_message, setting="limits.user_message")
 
 
 def require(principal: Principal, right: Right, action: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -13,6 +13,7 @@ from satchel.domain.question import AnsweredQuestion, PendingQuestion, Question
 from satchel.domain.spelling import Spellings, spellings
 
 RunStatus = Literal["READY", "RUNNING", "WAITING", "COMPLETED", "FAILED", "CANCELLED"]
+STATUSES: tuple[RunStatus, ...] = get_args(RunStatus)
 OnBusy = Literal["reject", "queue", "cancel"]
 MemoryOf = Literal["session", "run"]  # whose working memory a run writes to
 

@@ -116,7 +116,14 @@ class Session(msgspec.Struct, kw_only=True, eq=True):
             "tool_history": [msgspec.Raw(call.to_json()) for call in self.tool_history],
             "runs": [msgspec.Raw(run.to_json()) for run in self.runs],
         }
-        return msgspec.json.encode(self._own() | self.spelt | held)
+        return msgspec.json.encode(self.own_as_spelled() | held)
+
+    def own_as_spelled(self) -> dict[str, Any]:
+        """:meth:`to_dict` of all but messages, tool calls and runs, with the JSON text of what Python would spell otherwise."""
+        shown = self._own() | self.spelt
+        if self.working_memory is not None:
+            shown["working_memory"] = msgspec.Raw(self.working_memory.to_json())
+        return shown
 
     def _own(self) -> dict[str, Any]:
         """All but what it holds."""

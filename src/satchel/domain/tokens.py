@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from satchel.domain.spelling import Written
 from satchel.errors import InvalidInput
 
 _log = logging.getLogger("satchel.tokens")
@@ -94,8 +95,7 @@ class GuardedCounter:
     def _tell(self, wrong: Exception) -> None:
         if not self._has_failed:  # once: it may fail for each message
             self._has_failed = True
-            said = str(wrong)[:200]
-            _log.warning("count_tokens failed, tokens are estimated: %s: %s", type(wrong).__name__, said)
+            _log.warning("count_tokens failed, tokens are estimated: %s: %s", type(wrong).__name__, wrong)
 
 
 def checked_counter(count: object) -> TokenCounter:
@@ -107,7 +107,11 @@ def checked_counter(count: object) -> TokenCounter:
     return GuardedCounter(count)
 
 
-_encode = msgspec.json.Encoder(enc_hook=str).encode
+def _shown(value: object) -> object:
+    return msgspec.Raw(value.text) if isinstance(value, Written) else str(value)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_shown).encode
 
 
 def message_tokens(message: object, count: TokenCounter) -> int:

@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from satchel.domain.canonical import canonical
 from satchel.domain.clock import rfc3339, to_datetime
-from satchel.domain.json_text import canonical, decode
-from satchel.domain.spelling import Spellings, spellings, spellings_in
+from satchel.domain.json_text import decode
+from satchel.domain.spelling import Spellings, as_written, spellings, spellings_in
 
 ToolCallStatus = Literal["started", "succeeded", "failed", "cancelled", "unknown"]
 # Where the result is kept: in an event of its own, or in a tool message (as its text, or as JSON written into it).
@@ -171,10 +172,10 @@ def hash_arguments(tool: str, arguments: object) -> bytes:
 
 def _one_spelling(arguments: object) -> bytes:
     if isinstance(arguments, msgspec.Raw):
-        arguments = decode(bytes(arguments))
+        arguments = as_written(bytes(arguments))
     if isinstance(arguments, str):
         try:
-            parsed = decode(arguments)
+            parsed = as_written(arguments.encode())
             if isinstance(parsed, Mapping):
                 return canonical(parsed)
         except (ValueError, RecursionError):  # no JSON, half a character in it, or nested too deep: then it is a text

@@ -17,7 +17,8 @@ from satchel.domain.edit import OPERATOR, Edit, needed_sweep
 from satchel.domain.idempotency import Answer
 from satchel.domain.record import SessionRecord
 from satchel.domain.run import Attempt
-from satchel.domain.state import Clock, Effect, SessionState
+from satchel.domain.state import Clock, Effect, SessionState, Want, merge_wants
+from satchel.domain.stream import StreamKey
 
 _encode = msgspec.json.Encoder().encode
 
@@ -30,6 +31,28 @@ def is_overdue(record: SessionRecord, clock: Clock) -> bool:
     if due is not None and clock.now >= due:
         return True
     return record.lease_until is not None and record.has_lease_over(clock.lease_now, clock.lease_clock)
+
+
+def more_wanted(want: Want, record: SessionRecord, clock: Clock) -> Want | None:
+    """``want`` with what it means for this record: open work, which is wanted too when something is overdue, and a layer with the
+    memory below it. None when it means nothing more."""
+    run_ids: list[str] = []
+    call_seqs: list[int] = []
+    streams: list[StreamKey] = []
+    has_layer = want.layered(record)
+    with_turn = has_layer
+    if want.open_work or is_overdue(record, clock):
+        run_ids += [waiting.run_id for waiting in record.queue]
+        run_ids += [child.run_id for child in record.children]
+        call_seqs += [call.seq for call in record.open_calls]
+        streams += [stream.key for stream in record.streams]
+        with_turn = True
+    if with_turn and record.turn is not None:
+        run_ids.append(record.turn.run_id)
+    if not (run_ids or call_seqs or streams):
+        return None
+    opened = Want(run_ids=tuple(run_ids), call_seqs=tuple(call_seqs), streams=tuple(streams), working_memory=has_layer)
+    return merge_wants([want, opened])
 
 
 def settle(state: SessionState, clock: Clock, *, writer: Attempt | None = None) -> Effect | None:

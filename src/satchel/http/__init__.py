@@ -8,7 +8,7 @@ errors), Litestar's router (``app``), and a handler of ``resources``, which deco
 ``resources/``     one module for each resource: handlers and their routes
 ``call``           one request, decoded     ``parameters``  of queries     ``bodies``, ``deadlines``   read and taken apart
 ``answers``        what is sent back        ``problems``    errors as problems: the one place that knows a status
-``streams``        server-sent events       ``shapes``      the JSON that goes in and out    ``openapi``  the document
+``streams``        server-sent events       ``given``, ``shapes``      the JSON that goes in, and out    ``openapi``  the document
 ``identity``       who is calling           ``keys``        API keys       ``tokens``     JWT
 ``service``        what requests share      ``rates``, ``limits``          how much one caller may do
 ``traced``         a span for each request, around all of it, if asked for
@@ -16,5 +16,5 @@ errors), Litestar's router (``app``), and a handler of ``resources``, which deco
 ``serve``          one server process       ``fleet``       several of them on one port      ``protocol``
 =================  ====================================================================================================
 
-A new route: a handler and a ``Route`` in its resource's module, its shapes in ``shapes``, ``make openapi``.
+A new route: a handler and a ``Route`` in its resource's module, its shapes in ``given`` and ``shapes``, ``make openapi``.
 """

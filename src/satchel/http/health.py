@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from ipaddress import ip_address
 
-from satchel.domain.rights import may
-from satchel.errors import NotAllowed, SatchelError, StoreError
+from satchel.domain.rights import require
+from satchel.errors import SatchelError, StoreError
 from satchel.http import shapes
 from satchel.http.answers import Answer, encode
 from satchel.http.asgi import App
@@ -41,8 +41,7 @@ async def metrics(call: Call) -> App:
     """To who asks from this machine; to others, and behind a proxy, with an admin's key."""
     if call.service.settings.metrics_need_key or not _is_near(call):
         principal = call.visit.principal or await call.service.identity(call.scope)
-        if not may(principal, "govern"):
-            raise NotAllowed(role=principal.role, action="read the metrics of all tenants")
+        require(principal, "govern", "read the metrics of all tenants")
     with contextlib.suppress(StoreError):  # what this process saw is told all the same
         call.service.metrics.queue_age.set(await call.service.queue_age())
     return Answer(call.service.metrics.text(), media_type=CONTENT_TYPE)

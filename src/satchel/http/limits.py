@@ -14,6 +14,8 @@ from satchel.http.problems import TooManyRuns, TooManySessions
 from satchel.opened import OpenStore
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
+from satchel.sessions.generations import generation_behind, is_over, ref_of
+from satchel.store import Store
 
 Caller = tuple[str, str]
 
@@ -76,26 +78,29 @@ async def is_there(
 ) -> bool:
     """Whether a creation under this name, or this key, finds a session."""
     principal = sessions.principal
+    if external_id is not None:
+        return await _is_named(store.store, principal.tenant_id, owner, external_id)
+    if key is None:
+        return False
+    hashed = access_to(store, principal, None).key(key)["key"]
+    session_id = derived_session_id("key", principal.tenant_id, owner, principal.side, hashed.hex())
+    try:
+        await sessions.get_session(session_id, include=())
+    except SessionDeleted:
+        return True  # the manager says what became of it
+    except NotFound:
+        return False
+    return True
+
+
+async def _is_named(store: Store, tenant_id: str, owner: str, external_id: str) -> bool:
     generation = 0
     while True:
-        if external_id is not None:
-            parts = (principal.tenant_id, owner, external_id, str(generation))
-            session_id = derived_session_id("external", *parts)
-        elif key is not None:
-            hashed = access_to(store, principal, None).key(key)["key"]
-            session_id = derived_session_id("key", principal.tenant_id, owner, principal.side, hashed.hex())
-        else:
-            return False
-        try:
-            await sessions.get_session(session_id, include=())
-        except SessionDeleted:
-            if external_id is None:
-                return True  # the manager says what became of it
-            generation += 1
-        except NotFound:
-            return False
-        else:
-            return True
+        ref = ref_of(tenant_id, owner, external_id, generation)
+        record = (await store.snapshot(ref, working_memory=False, metadata=False)).record
+        if not is_over(record, owner):
+            return record is not None and not record.hidden
+        generation = await generation_behind(store, tenant_id, owner, external_id, generation)
 
 
 async def check_session_count(

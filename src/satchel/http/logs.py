@@ -6,11 +6,14 @@ import asyncio
 import logging
 import sys
 import time
+import traceback
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import IO, Any, Protocol
 
 import msgspec
 
+from satchel.errors import StoreError
 from satchel.http.call import Visit
 
 ACCESS = logging.getLogger("satchel.http.access")
@@ -83,26 +86,65 @@ class AccessLines:
 
 
 class JsonLines(logging.Formatter):
-    """One object a line; a traceback is a member of it."""
+    """One object a line; a traceback is a member of it. Unless ``texts``, of an exception there are its type and where it was
+    raised, and not its text: an agent's own may hold what was said."""
+
+    def __init__(self, *, texts: bool = False) -> None:
+        super().__init__()
+        self._texts = texts
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": record.getMessage() if self._texts else _message_of(record),
         }
         facts = getattr(record, "facts", None)
         if facts is not None:
             line |= facts
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            error = record.exc_info[1]
+            if self._texts or error is None:
+                line["traceback"] = self.formatException(record.exc_info)
+            else:
+                line["traceback"] = "\n".join(_places(error, set()))
         return _encode(line).decode()
 
 
-def log_to_stderr(level: int = logging.INFO) -> None:
+def _message_of(record: logging.LogRecord) -> str:
+    """Without the text of an exception, but for a store's: that is about the store."""
+    if isinstance(record.args, tuple):
+        shown = tuple(
+            type(one).__name__ if isinstance(one, BaseException) and not isinstance(one, StoreError) else one
+            for one in record.args
+        )
+        record = logging.makeLogRecord(record.__dict__ | {"args": shown})
+    message = record.getMessage()
+    # What others log of an exception (asyncio does) begins with what happened, and shows the exception below.
+    return message if record.name.partition(".")[0] == "satchel" else message.partition("\n")[0]
+
+
+def _places(error: BaseException, seen: set[int]) -> Iterator[str]:
+    """As a traceback, less what the exceptions say."""
+    seen.add(id(error))
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None and id(cause) not in seen:
+        yield from _places(cause, seen)
+        yield "… and then:"
+    for frame in traceback.extract_tb(error.__traceback__):
+        yield f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}'
+    kind = type(error)
+    yield kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield "… of which:"
+            yield from _places(inner, seen)
+
+
+def log_to_stderr(level: int = logging.INFO, *, texts: bool = False) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonLines(texts=texts))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

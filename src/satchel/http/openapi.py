@@ -183,6 +183,8 @@ def _responses(route: Route, known: dict[Any, Any]) -> dict[str, Any]:
     statuses = {*route.errors, *(() if route.is_open else ALWAYS), *(() if route.body is None else WITH_BODY)}
     if not route.is_open:
         statuses.add(403)  # an agent's key that is bound to one user, and another user's name
+    if any(parameter.kind in ("text", "members") for parameter in route.query):
+        statuses.add(413)  # names, titles and metadata have limits in an address too
     if route.is_open:
         statuses |= {414, 422, 500}
     for status in sorted(statuses):

@@ -10,12 +10,14 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from satchel.domain.spelling import value_given
 from satchel.errors import InvalidInput
 from satchel.http.problems import WrongParameter
 
 Kind = Literal["text", "whole", "flag", "choice", "choices", "time", "members"]
 
 MOST_PARAMETERS = 64
+_encode = msgspec.json.Encoder().encode
 _WHOLE = re.compile(r"[0-9]{1,19}")
 
 
@@ -58,7 +60,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
             case "time":
                 return self._time(text)
             case "members":
-                return _member(text)
+                return value_given(text)
 
     def _time(self, text: str) -> datetime:
         try:
@@ -126,15 +128,7 @@ def read_query(query: bytes, parameters: Sequence[Parameter]) -> dict[str, Any]:
         if name in found:
             raise WrongParameter("is given twice", field=name)
         found[name] = parameter.read(text)
-    return found
-
-
-def _member(text: str) -> Any:
-    """What is JSON is that value, anything else a text: as on the command line."""
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return text
+    return {name: _encode(value) if type(value) is dict else value for name, value in found.items()}
 
 
 # -- those that several routes share

@@ -24,6 +24,7 @@ class PatientProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._head = 0
+        self._unread = 0  # bytes of a head that is not whole, by no callback told yet
         self._head_is_open = True
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -38,6 +39,7 @@ class PatientProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head = 0
+        self._unread = -1  # what came with its first byte may be the end of the message before it
         self._head_is_open = True
 
     def on_url(self, url: bytes) -> None:
@@ -54,9 +56,13 @@ class PatientProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """A header that never ends reaches no callback: what came is counted here, until the head is whole."""
-        if self._deadline is not None and self._head + len(data) > 4 * self.header_bytes:
-            self._head = self.header_bytes
         super().data_received(data)
+        if self._head_is_open and not self.transport.is_closing():
+            self._unread = 0 if self._unread < 0 else self._unread + len(data)
+            if self._unread > self.header_bytes:
+                self._head = self._unread
+                self.send_400_response("")
+                return
         if self._head_is_open and self._deadline is None:  # most heads come whole, and need no deadline
             self._expect_head()
 

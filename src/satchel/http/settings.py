@@ -67,6 +67,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     stream_bytes: int = 8 * MIB  # of events that wait for a slow reader
     chat_seconds: float = 60.0  # that POST /v1/chat waits for the run's end
     access_log: bool = True
+    log_texts: bool = False  # of exceptions: an agent's own may hold what was said
     metrics_need_key: bool = False  # also for a client on this machine
     traces: Exporter = "off"  # otlp, console
 

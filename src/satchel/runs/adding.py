@@ -6,13 +6,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from satchel.access import Access, check_user_size, checked_attempt, draft_parts, request
+from satchel.access import Access, checked_attempt, draft_parts, request
 from satchel.domain.decisions.children import AddChildRun
 from satchel.domain.decisions.runs import AddRun, CancelRun, RenewWaiting, RunDecision, StartRun
 from satchel.domain.ids import RANDOM_BYTES, checked_id, digest, encode_id
 from satchel.domain.message import admit_message
+from satchel.domain.rights import check_user_size
 from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run
 from satchel.runs.checks import LEASE, admit_task, check_options, checked_lease, checked_text, said_by_user
+from satchel.runs.written import run_written
 
 
 class RunAdding:
@@ -79,7 +81,7 @@ class RunAdding:
             start=start,
             lease=checked_lease(lease),
         )
-        return (await self._access.submit(decision)).value
+        return await run_written(self._access, decision)
 
     async def add_child_run(
         self,
@@ -114,7 +116,7 @@ class RunAdding:
             metadata=kept,
             limits=limits,
         )
-        return (await self._access.submit(decision)).value
+        return await run_written(self._access, decision)
 
     async def start_run(
         self,
@@ -136,7 +138,7 @@ class RunAdding:
             run_id=run_id,
             lease=checked_lease(lease),
         )
-        return (await self._access.submit(decision)).value
+        return await run_written(self._access, decision)
 
     async def keep_waiting(self, session_id: str, run_id: str) -> Run:
         """Renew the lease of a run that this caller added with ``start=True`` and waits for (its turn, or an answer): without
@@ -166,7 +168,7 @@ class RunAdding:
             run_id=run_id,
             reason=reason,
         )
-        return (await self._access.submit(decision)).value
+        return await run_written(self._access, decision)
 
 
 def _new_run_id(session_id: str, common: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from satchel.access import Access, checked_attempt, request
 from satchel.domain.decisions.runs import AddStep, EndRun, HandBackRun, RenewRun
 from satchel.domain.run import Attempt, Run, RunError, RunStatus, Usage
 from satchel.runs.checks import check_tokens, checked_duration, checked_text
+from satchel.runs.written import run_written
 
 
 class RunAttempts:
@@ -58,7 +59,7 @@ class RunAttempts:
             body=body,
             usage=usage,
         )
-        return (await self._access.submit(decision)).value
+        return await run_written(self._access, decision)
 
     async def complete_run(
         self,
@@ -115,7 +116,7 @@ class RunAttempts:
             fingerprint=request("hand_back_run", attempt.run_id, attempt.attempt),
             run_id=attempt.run_id,
         )
-        return (await self._access.submit(decision)).value
+        return await run_written(self._access, decision)
 
     async def _end(
         self,
@@ -139,4 +140,4 @@ class RunAttempts:
             error=error,
             limits=self._access.limits,
         )
-        return (await self._access.submit(decision)).value
+        return await run_written(self._access, decision)

@@ -16,7 +16,6 @@ from satchel.errors import InvalidInput, RunFenced
 
 LEASE = 30.0  # seconds; renewed at a third of it
 GOAL_BYTES = 8 * 1024
-STATUSES = ("READY", "RUNNING", "WAITING", "COMPLETED", "FAILED", "CANCELLED")
 
 
 def check_options(*, on_busy: object, memory: object, start: object, max_attempts: object) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from satchel.access import Access, checked_choice, checked_filters, checked_limit
 from satchel.domain.ids import checked_id
 from satchel.domain.page import Page, decode_cursor, encode_cursor
-from satchel.domain.run import Run, RunStatus
+from satchel.domain.run import STATUSES, Run, RunStatus
 from satchel.errors import RunNotFound
-from satchel.runs.checks import STATUSES
 from satchel.store import RunPage
 
 

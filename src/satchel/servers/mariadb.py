@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import socket
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from satchel.servers.program import (
-    STOP_PATIENCE,
-    ServerMissing,
-    account,
-    end_watch,
-    free_port,
-    kill_all,
-    new_folder,
-    remove,
-    start,
-    watch_over,
-)
+from satchel.servers.private import PrivateServer
+from satchel.servers.program import START_PATIENCE, ServerMissing, account, free_port, new_folder, start
 
 USER = "satchel"
 DATABASE = "satchel"
-START_PATIENCE = 30.0
 FOLDERS = ("/usr/sbin", "/usr/bin", "/usr/local/bin", "/usr/local/mysql/bin", "/opt/homebrew/bin")
 
 _SETTINGS: Mapping[str, str] = {
@@ -51,30 +38,15 @@ def program(name: str) -> Path:
     return Path(found)
 
 
-class MariadbServer:
+class MariadbServer(PrivateServer):
     """``settings`` are system variables. Use it as a context manager, or ``start`` and ``stop``."""
 
     def __init__(self, *, settings: Mapping[str, str] | None = None) -> None:
         self._settings = {**_SETTINGS, **(settings or {})}
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watcher: subprocess.Popen[bytes] | None = None
-        self._folder: Path | None = None
         self.port = 0
-
-    def __enter__(self) -> MariadbServer:
-        self.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.stop()
 
     def url(self, database: str = DATABASE) -> str:
         return f"mysql://{USER}@127.0.0.1:{self.port}/{database}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "it was not started"
-        return self._process.pid
 
     @property
     def socket(self) -> Path:
@@ -132,14 +104,7 @@ class MariadbServer:
             owner=account("mysql"),
             log=self._folder / "log",
         )
-        self._watcher = watch_over(self._process, self._folder, signal_name="TERM")
-        deadline = time.monotonic() + START_PATIENCE
-        while not self._answers():
-            if self._process.poll() is not None:
-                raise RuntimeError(f"the server ended at once: {self.log()}")
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the server did not come up within {START_PATIENCE:g} s: {self.log()}")
-            time.sleep(0.02)
+        self._watch_until_it_answers()
 
     def _answers(self) -> bool:
         """It greets whoever connects, once it is ready."""
@@ -184,37 +149,3 @@ class MariadbServer:
         )
         if done.returncode != 0:
             raise RuntimeError(done.stderr.decode(errors="replace"))
-
-    def kill(self) -> None:
-        """As by `kill -9`."""
-        assert self._process is not None
-        self._end_watch()
-        kill_all(self._process)
-
-    def _end_watch(self) -> None:
-        if self._watcher is not None:
-            end_watch(self._watcher)
-            self._watcher = None
-
-    def shut_down(self) -> None:
-        """Who is connected is sent away, what was committed is kept."""
-        self._end_watch()
-        if self._process is None or self._process.poll() is not None:
-            return
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(STOP_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.kill()
-
-    def stop(self) -> None:
-        """For good; twice is fine."""
-        self.shut_down()
-        if self._folder is not None:
-            remove(self._folder)
-            self._folder = None
-
-    def log(self) -> str:
-        """What the server said."""
-        assert self._folder is not None
-        return (self._folder / "log").read_text(errors="replace")[-4000:]

@@ -6,25 +6,13 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from satchel.servers.program import (
-    STOP_PATIENCE,
-    ServerMissing,
-    account,
-    end_watch,
-    free_port,
-    kill_all,
-    new_folder,
-    remove,
-    start,
-    watch_over,
-)
+from satchel.servers.private import PrivateServer
+from satchel.servers.program import START_PATIENCE, ServerMissing, account, free_port, new_folder, start
 
 USER = "satchel"
-START_PATIENCE = 30.0
 FOLDERS = (
     "/usr/lib/postgresql/*/bin",
     "/usr/pgsql-*/bin",
@@ -56,31 +44,18 @@ def _version(path: Path) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", str(path)))
 
 
-class PostgresServer:
+class PostgresServer(PrivateServer):
     """``settings`` are those of `postgresql.conf`. Use it as a context manager, or ``start`` and ``stop``."""
+
+    stopped_by = signal.SIGINT  # fast: it does not wait for who is connected
 
     def __init__(self, *, settings: Mapping[str, str] | None = None) -> None:
         self._settings = {**_SETTINGS, **(settings or {})}
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watcher: subprocess.Popen[bytes] | None = None
-        self._folder: Path | None = None
         self._programs: Path | None = None
         self.port = 0
 
-    def __enter__(self) -> PostgresServer:
-        self.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.stop()
-
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "it was not started"
-        return self._process.pid
 
     def start(self) -> None:
         """Make a new cluster and serve it. Raises ServerMissing, RuntimeError (with the server's own words)."""
@@ -133,14 +108,7 @@ class PostgresServer:
             owner=account("postgres"),
             log=self._folder / "log",
         )
-        self._watcher = watch_over(self._process, self._folder, signal_name="INT")
-        deadline = time.monotonic() + START_PATIENCE
-        while not self._answers():
-            if self._process.poll() is not None:
-                raise RuntimeError(f"the server ended at once: {self.log()}")
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the server did not come up within {START_PATIENCE:g} s: {self.log()}")
-            time.sleep(0.02)
+        self._watch_until_it_answers()
 
     def _answers(self) -> bool:
         assert self._programs is not None
@@ -177,36 +145,9 @@ class PostgresServer:
         if done.returncode != 0:
             raise RuntimeError(done.stderr.decode(errors="replace"))
 
-    def kill(self) -> None:
-        """As by `kill -9` of the whole server."""
-        assert self._process is not None
-        self._end_watch()
-        kill_all(self._process)
-
-    def _end_watch(self) -> None:
-        if self._watcher is not None:
-            end_watch(self._watcher)
-            self._watcher = None
-
-    def shut_down(self) -> None:
-        """Fast: who is connected is sent away, what was committed is kept."""
-        self._end_watch()
-        if self._process is None or self._process.poll() is not None:
-            return
-        self._process.send_signal(signal.SIGINT)
-        try:
-            self._process.wait(STOP_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.kill()
-
-    def stop(self) -> None:
-        """For good; twice is fine."""
-        self.shut_down()
-        if self._folder is not None:
-            remove(self._folder)
-            self._folder = None
-
-    def log(self) -> str:
-        """What the server said."""
+    def stand_by(self) -> None:
+        """Start it anew as a standby that no primary feeds: it can be read, and refuses every write."""
         assert self._folder is not None
-        return (self._folder / "log").read_text(errors="replace")[-4000:]
+        self.shut_down()
+        (self._folder / "data" / "standby.signal").touch()
+        self.start_again()

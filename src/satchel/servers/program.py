@@ -13,7 +13,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-STOP_PATIENCE = 20.0  # seconds
+START_PATIENCE = 30.0  # seconds
+STOP_PATIENCE = 20.0
 
 
 class ServerMissing(Exception):

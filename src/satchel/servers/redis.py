@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import socket
-import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from satchel.servers.program import (
-    STOP_PATIENCE,
-    ServerMissing,
-    account,
-    end_watch,
-    free_port,
-    kill_all,
-    new_folder,
-    remove,
-    start,
-    watch_over,
-)
-
-START_PATIENCE = 30.0
+from satchel.servers.private import PrivateServer
+from satchel.servers.program import ServerMissing, account, free_port, new_folder, start
 
 # What makes it durable, as satchel.open asks for it.
 DURABLE: Mapping[str, str] = {
@@ -58,32 +43,17 @@ def _packed(*words: str) -> bytes:
     return b"*%d\r\n%b" % (len(parts), b"".join(parts))
 
 
-class RedisServer:
+class RedisServer(PrivateServer):
     """``settings`` are those of `redis.conf`; without others it is durable. ``port`` 0: a free one. Use it as a context manager,
     or ``start`` and ``stop``."""
 
     def __init__(self, *, settings: Mapping[str, str] | None = None, host: str = "127.0.0.1", port: int = 0) -> None:
         self.settings = {**_SETTINGS, **DURABLE, **(settings or {})}
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watcher: subprocess.Popen[bytes] | None = None
-        self._folder: Path | None = None
         self.host = host
         self.port = port
 
-    def __enter__(self) -> RedisServer:
-        self.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.stop()
-
     def url(self, database: int = 0) -> str:
         return f"redis://{self.host}:{self.port}/{database}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "it was not started"
-        return self._process.pid
 
     @property
     def is_running(self) -> bool:
@@ -110,14 +80,7 @@ class RedisServer:
             owner=account("redis"),
             log=self._folder / "log",
         )
-        self._watcher = watch_over(self._process, self._folder, signal_name="TERM")
-        deadline = time.monotonic() + START_PATIENCE
-        while not self._answers():
-            if self._process.poll() is not None:
-                raise RuntimeError(f"the server ended at once: {self.log()}")
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the server did not come up within {START_PATIENCE:g} s: {self.log()}")
-            time.sleep(0.02)
+        self._watch_until_it_answers()
 
     def _answers(self) -> bool:
         try:
@@ -128,38 +91,3 @@ class RedisServer:
     def ask(self, *words: str, database: int = 0) -> bytes:
         """One command; the first bytes of its answer, as they come."""
         return ask(self.host, self.port, *words, database=database)
-
-    def kill(self) -> None:
-        """As by `kill -9`."""
-        assert self._process is not None
-        self._end_watch()
-        kill_all(self._process)
-
-    def _end_watch(self) -> None:
-        if self._watcher is not None:
-            end_watch(self._watcher)
-            self._watcher = None
-
-    def shut_down(self) -> None:
-        """What was written is kept."""
-        self._end_watch()
-        if self._process is None or self._process.poll() is not None:
-            return
-        self._process.send_signal(signal.SIGCONT)  # whoever was stopped hears nothing else
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(STOP_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.kill()
-
-    def stop(self) -> None:
-        """For good; twice is fine."""
-        self.shut_down()
-        if self._folder is not None:
-            remove(self._folder)
-            self._folder = None
-
-    def log(self) -> str:
-        """What the server said."""
-        assert self._folder is not None
-        return (self._folder / "log").read_text(errors="replace")[-4000:]

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Self
 
-from satchel.servers.program import free_port
-from satchel.servers.redis import START_PATIENCE, RedisServer
+from satchel.servers.program import START_PATIENCE, free_port
+from satchel.servers.redis import RedisServer
 
 SLOTS = 16_384
 

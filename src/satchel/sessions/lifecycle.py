@@ -23,8 +23,10 @@ from satchel.domain.decisions.lifecycle import (
 from satchel.domain.ids import RANDOM_BYTES, SessionRef, checked_id, derived_session_id, encode_id
 from satchel.domain.message import admit_metadata
 from satchel.domain.policy import Policy
+from satchel.domain.rights import new_owner
 from satchel.domain.session import Session, session_from
 from satchel.runs import checked_text
+from satchel.sessions.generations import generation_behind, ref_of
 from satchel.sessions.reading import SessionReading
 from satchel.sweeper import erase
 
@@ -53,7 +55,7 @@ class SessionLifecycle(SessionReading):
 
         Raises InvalidInput, NotAllowed, SessionExists.
         """
-        owner = self._owner(user_id)
+        owner = new_owner(self._access.principal, user_id, limits=self._access.limits)
         limits = self._access.limits
         self._check_title(title)
         checked_choice(if_exists, ("return", "raise"), field="if_exists")
@@ -69,7 +71,7 @@ class SessionLifecycle(SessionReading):
         generation = 0
         while True:
             if external_id is not None:
-                session_id = derived_session_id("external", tenant_id, owner, external_id, str(generation))
+                session_id = ref_of(tenant_id, owner, external_id, generation).session_id
             elif key["caller_key"]:
                 parts = (tenant_id, owner, self._access.principal.side, key["key"].hex())
                 session_id = derived_session_id("key", *parts)
@@ -92,7 +94,8 @@ class SessionLifecycle(SessionReading):
             try:
                 done = await self._access.submit(decision)
             except GenerationTaken:
-                generation += 1
+                assert external_id is not None  # only names have generations
+                generation = await generation_behind(self._access.store, tenant_id, owner, external_id, generation)
                 continue
             made = done.value
             if done.answer.ids and not done.replayed and made.version == 0 and made.status == "ACTIVE":

@@ -79,7 +79,7 @@ class SessionMemory(SessionReading):
         admitted = admit_memory(memory, limits=self._access.limits)
         decision = ReplaceMemory(
             **self._access.common(session_id, idempotency_key, expected_version, attempt),
-            fingerprint=request("replace_working_memory", attempt_part(attempt), _encode(admitted.to_dict())),
+            fingerprint=request("replace_working_memory", attempt_part(attempt), admitted.to_json()),
             memory=admitted,
             limits=self._access.limits,
         )

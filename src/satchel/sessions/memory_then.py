@@ -16,6 +16,7 @@ from satchel.domain.layer import then
 from satchel.domain.limits import WRITTEN_HERE
 from satchel.domain.memory import MemoryPatch, WorkingMemory, admit_memory, admit_patch, memory_from, stored_memory
 from satchel.domain.run import Attempt, RunRow
+from satchel.domain.spelling import member
 from satchel.errors import InvalidInput, StoreCorrupt
 
 PAGE = 500  # events of one look
@@ -29,29 +30,29 @@ async def memory_as_answered(
     if attempt is None and now.version <= answer.version:
         return msgspec.structs.replace(now, version=answer.version)
     memory, changed_at = WorkingMemory(), 0
-    async for event in _events(access, ref, "working_memory_changed", answer.version):
+    async for event in events_until(access, ref, "working_memory_changed", answer.version):
         memory, changed_at = _changed(memory, event, ref), event.version
     holder = None if attempt is None else await _holder(access, ref, attempt)
     if holder is None or holder.memory != "run":
         return _shown(memory, answer.version)
-    layer, layer_at = await _layer(access, ref, holder, answer.version)
+    layer, layer_at = await layer_until(access, ref, holder, answer.version)
     return _shown(layer.apply(memory), max(changed_at, layer_at))
 
 
-async def _layer(access: Access, ref: SessionRef, holder: RunRow, version: int) -> tuple[MemoryPatch, int]:
+async def layer_until(access: Access, ref: SessionRef, holder: RunRow, version: int) -> tuple[MemoryPatch, int]:
     """The layer as it was, and the version of its newest change: all patches since the run began, or began anew. Nobody but
     the run and its children wrote to a layer meanwhile, for it had the turn."""
     began = 0
-    async for event in _events(access, ref, "run_started", version, run_id=holder.run_id):
+    async for event in events_until(access, ref, "run_started", version, run_id=holder.run_id):
         if not read_body(event.body, RunStarted).goes_on:
             began = event.seq
     layer, layer_at = MemoryPatch(), 0
-    async for event in _events(access, ref, "run_memory_changed", version, after=began):
+    async for event in events_until(access, ref, "run_memory_changed", version, after=began):
         layer, layer_at = then(layer, _patch(event, ref)), event.version
     return layer, layer_at
 
 
-async def _events(
+async def events_until(
     access: Access, ref: SessionRef, kind: EventKind, version: int, *, after: int = 0, run_id: str | None = None
 ) -> AsyncIterator[Event]:
     """Those of this kind up to the version, in order."""
@@ -82,7 +83,7 @@ def _changed(memory: WorkingMemory, event: Event, ref: SessionRef) -> WorkingMem
     try:
         body = decode(event.body)
         if isinstance(body, dict) and "replace" in body:
-            return admit_memory(body["replace"], limits=WRITTEN_HERE)
+            return admit_memory(member(event.body, "replace"), limits=WRITTEN_HERE)
     except (ValueError, InvalidInput) as wrong:
         raise _corrupt(event, ref) from wrong
     return _patch(event, ref).apply(memory)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from satchel.access import attempt_part, check_user_size, checked_choice, checked_flag, request
+from satchel.access import attempt_part, checked_choice, checked_flag, request
 from satchel.domain.decisions.messages import AppendMessages, RetractMessage
 from satchel.domain.event import MessageStatus
 from satchel.domain.message import Draft, Message, admit_message, parse_message_id
 from satchel.domain.page import Page
+from satchel.domain.rights import check_user_size
 from satchel.domain.run import Attempt
 from satchel.errors import InvalidInput, LimitExceeded
 from satchel.runs import checked_text

@@ -19,7 +19,7 @@ from satchel.domain.record import STATUSES, SessionStatus
 from satchel.domain.run import Run
 from satchel.domain.session import Session, session_from
 from satchel.domain.tool_call import ToolCall
-from satchel.errors import InvalidInput, NotAllowed
+from satchel.errors import InvalidInput
 from satchel.listing import Filters, list_page
 from satchel.opened import OpenStore
 from satchel.runs import RunManager
@@ -119,17 +119,6 @@ class SessionReading:
     async def _as_it_is(self, session_id: str, *, replayed: bool = False) -> Session:
         session = await self.get_session(session_id)
         return msgspec.structs.replace(session, replayed=True) if replayed else session
-
-    def _owner(self, user_id: str | None) -> str:
-        bound = self._access.principal.user_id
-        if user_id is None:
-            if bound is None:
-                raise InvalidInput("is needed: this principal is not bound to one user", field="user_id")
-            return bound
-        checked_id(user_id, field="user_id", limits=self._access.limits)
-        if bound is not None and user_id != bound:
-            raise NotAllowed(role=self._access.principal.role, action=f"create sessions of users other than {bound!r}")
-        return user_id
 
     def _check_title(self, title: str) -> None:
         if not isinstance(title, str):

@@ -9,12 +9,11 @@ from satchel.access import attempt_part, checked_filters, checked_flag, checked_
 from satchel.domain.decisions.tool_calls import FinishToolCall, RecordToolCall, StartToolCall
 from satchel.domain.edit import outcome_tokens, said_outcome
 from satchel.domain.ids import checked_id
-from satchel.domain.json_text import admit_value, kind_of
 from satchel.domain.page import Page, decode_cursor, encode_cursor
 from satchel.domain.run import Attempt
 from satchel.domain.tokens import estimate_tokens
 from satchel.domain.tool_call import ToolCall, ToolCallStatus, hash_arguments
-from satchel.errors import InvalidInput, LimitExceeded
+from satchel.sessions.calls import admit_outcome, checked_step, is_ok
 from satchel.sessions.pages import is_newest_first
 from satchel.sessions.reading import SessionReading
 from satchel.store import CallPage
@@ -37,21 +36,12 @@ class SessionToolHistory(SessionReading):
         ``call``: ``tool``; and if they are known ``arguments``, ``ok`` (true unless an ``error`` is given), ``result``,
         ``error``, ``tool_call_id``, ``step`` (see start_tool_call). What a failed call gave back is its ``error``: its ``result`` if it has no other. Raises as append_message; ToolCallOpen if a call of this label is open.
         """
-        if not isinstance(call, Mapping):
-            raise InvalidInput(f"must be an object, not {kind_of(call)}", field="call")
-        known = {"tool", "arguments", "ok", "result", "error", "tool_call_id", "step"}
-        for name in call:
-            if name not in known:
-                raise InvalidInput(f"is unknown; one of {', '.join(sorted(known))}", field="call", pointer=f"/{name}")
-        error = call.get("error")
-        ok = call.get("ok", error is None)
-        if type(ok) is not bool:
-            raise InvalidInput("must be true or false", field="call", pointer="/ok")
+        ok, error = is_ok(call), call.get("error")
         fields = self._call_fields(call.get("tool"), call.get("arguments"), call.get("tool_call_id"))
-        fields["step"] = self._step(call.get("step"), attempt, "call")
+        fields["step"] = checked_step(call.get("step"), attempt, field="call", limits=self._access.limits)
         status: ToolCallStatus = "succeeded" if ok else "failed"
-        result = self._outcome(call["result"], "result") if "result" in call else None
-        failure = None if error is None else self._outcome(error, "error")
+        result = admit_outcome(call["result"], field="result", limits=self._access.limits) if "result" in call else None
+        failure = None if error is None else admit_outcome(error, field="error", limits=self._access.limits)
         if not ok and failure is None:  # what a failed call gave back says how it failed
             result, failure = None, result
         decision = RecordToolCall(
@@ -94,7 +84,9 @@ class SessionToolHistory(SessionReading):
         ``step`` names it within the run of ``attempt``: if a call of that name has succeeded or failed there, that call is
         given, and nothing is written; one that was cancelled or is unknown is made again. Raises StepOpen, ToolCallOpen.
         """
-        fields = self._call_fields(tool, arguments, tool_call_id) | {"step": self._step(step, attempt, "step")}
+        fields = self._call_fields(tool, arguments, tool_call_id) | {
+            "step": checked_step(step, attempt, field="step", limits=self._access.limits)
+        }
         decision = StartToolCall(
             **self._access.common(session_id, idempotency_key, expected_version, attempt),
             **fields,
@@ -124,8 +116,8 @@ class SessionToolHistory(SessionReading):
         checked_whole(seq, field="seq", least=1)
         checked_flag(cancelled, field="cancelled")
         status: ToolCallStatus = "cancelled" if cancelled else "succeeded" if error is None else "failed"
-        kept = None if status != "succeeded" else self._outcome(result, "result")
-        failure = None if error is None else self._outcome(error, "error")
+        kept = None if status != "succeeded" else admit_outcome(result, field="result", limits=self._access.limits)
+        failure = None if error is None else admit_outcome(error, field="error", limits=self._access.limits)
         decision = FinishToolCall(
             **self._access.common(session_id, idempotency_key, expected_version, attempt),
             fingerprint=request("finish_tool_call", attempt_part(attempt), seq, status, kept, failure),
@@ -141,14 +133,7 @@ class SessionToolHistory(SessionReading):
         name = checked_id(tool, field="tool", limits=self._access.limits)
         if tool_call_id is not None:
             checked_id(tool_call_id, field="tool_call_id", limits=self._access.limits)
-        body = admit_value(arguments, field="arguments", limits=self._access.limits)
-        if len(body) > self._access.limits.agent_message:
-            raise LimitExceeded(
-                field="arguments",
-                size=len(body),
-                limit=self._access.limits.agent_message,
-                setting="limits.agent_message",
-            )
+        body = admit_outcome(arguments, field="arguments", limits=self._access.limits)
         return {
             "tool": name,
             "arguments": body,
@@ -156,27 +141,11 @@ class SessionToolHistory(SessionReading):
             "tool_call_id": tool_call_id,
         }
 
-    def _step(self, step: object, attempt: Attempt | None, field: str) -> str | None:
-        """Raises InvalidInput, LimitExceeded."""
-        if step is None:
-            return None
-        if attempt is None:
-            raise InvalidInput("a step belongs to a run: give its attempt", field=field)
-        return checked_id(step, field=field, limits=self._access.limits)
-
     def _said_tokens(self, status: ToolCallStatus, result: bytes | None, error: bytes | None) -> int | None:
         """Of the message that may say this outcome, by a counter of the caller's own."""
         if status == "cancelled" or self._access.count_tokens is estimate_tokens:
             return None
         return outcome_tokens(said_outcome(status, result, error), self._access.count_tokens)
-
-    def _outcome(self, value: object, field: str) -> bytes:
-        body = admit_value(value, field=field, limits=self._access.limits)
-        if len(body) > self._access.limits.agent_message:
-            raise LimitExceeded(
-                field=field, size=len(body), limit=self._access.limits.agent_message, setting="limits.agent_message"
-            )
-        return body
 
     async def tool_history(
         self,

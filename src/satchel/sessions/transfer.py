@@ -10,6 +10,7 @@ from satchel.access import checked_items, checked_whole
 from satchel.domain.imported import Imported
 from satchel.domain.json_text import kind_of
 from satchel.domain.page import Page
+from satchel.domain.rights import new_owner
 from satchel.domain.session import Session
 from satchel.errors import InvalidInput
 from satchel.sessions.reading import SessionReading
@@ -96,7 +97,11 @@ class SessionTransfer(SessionReading):
 
         checked_items(lines, field="lines")
         bound = self._access.principal.user_id
-        owner = None if user_id is None and bound is None else self._owner(user_id)
+        owner = (
+            None
+            if user_id is None and bound is None
+            else new_owner(self._access.principal, user_id, limits=self._access.limits)
+        )
         async for imported in transfer.import_sessions(self._access, _texts(lines), owner=owner):
             yield imported
 

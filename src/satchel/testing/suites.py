@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from satchel.testing.answers import AnswerSuite
 from satchel.testing.broken_copies import BrokenCopySuite
 from satchel.testing.child_ends import ChildEndSuite
+from satchel.testing.child_labels import ChildLabelSuite
 from satchel.testing.children import ChildSuite
 from satchel.testing.context import ContextSuite
 from satchel.testing.copying import CopySuite
@@ -24,12 +25,14 @@ from satchel.testing.lifecycle import LifecycleSuite
 from satchel.testing.listing import ListingSuite
 from satchel.testing.memory import MemorySuite
 from satchel.testing.messages import LabelSuite, LimitSuite, MessageSuite
+from satchel.testing.names import NameSuite
 from satchel.testing.own_runs import OwnRunSuite
 from satchel.testing.ownership import OwnershipSuite
 from satchel.testing.question_ends import QuestionEndSuite
 from satchel.testing.question_refusals import QuestionRefusalSuite
 from satchel.testing.questions import QuestionSuite
 from satchel.testing.races import RaceSuite
+from satchel.testing.replays import ReplaySuite
 from satchel.testing.runs import RunSuite
 from satchel.testing.spelling import SpellingSuite
 from satchel.testing.steps import StepSuite
@@ -47,6 +50,7 @@ from satchel.testing.waiting_in_place import WaitingInPlaceSuite
 
 SUITES: tuple[type[StoreSuite], ...] = (
     LifecycleSuite,
+    NameSuite,
     ExpirySuite,
     MessageSuite,
     LimitSuite,
@@ -67,9 +71,11 @@ SUITES: tuple[type[StoreSuite], ...] = (
     StepSuite,
     LayerSuite,
     ChildSuite,
+    ChildLabelSuite,
     ChildEndSuite,
     SpellingSuite,
     IdempotencySuite,
+    ReplaySuite,
     OwnershipSuite,
     ListingSuite,
     FollowSuite,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from satchel.access import Access, check_user_size
+from satchel.access import Access
 from satchel.domain.bodies import (
     CallFinished,
     CallRecorded,
@@ -36,7 +36,7 @@ from satchel.domain.ids import checked_id, checked_line
 from satchel.domain.json_text import admit, walk
 from satchel.domain.message import INSTRUCTION_ROLES, Draft, admit_message, admit_metadata
 from satchel.domain.principal import ROLES
-from satchel.domain.rights import require
+from satchel.domain.rights import check_user_size, require
 from satchel.errors import InvalidInput, LimitExceeded
 from satchel.questions import LONGEST_EXPIRY, checked_answer_size, checked_question, checked_schema_size
 from satchel.runs import checked_text

@@ -11,15 +11,16 @@ from typing import Literal
 import msgspec
 
 from satchel.access import Access
+from satchel.domain.canonical import canonical
 from satchel.domain.decisions.imports import GiveUpImport
 from satchel.domain.event import Event
-from satchel.domain.ids import SessionRef, derived_session_id
+from satchel.domain.ids import SessionRef
 from satchel.domain.imported import Imported
-from satchel.domain.json_text import canonical, decode
 from satchel.domain.record import SessionRecord
 from satchel.domain.replay import Replay
 from satchel.domain.state import Clock
 from satchel.errors import InvalidInput, NotAllowed, SatchelError
+from satchel.sessions.generations import generation_behind, is_over, ref_of
 from satchel.store import Snapshot
 from satchel.sweeper import erase
 from satchel.transfer.admitting import Admission, Admitted
@@ -84,15 +85,14 @@ class _Import:
     async def _place(self) -> tuple[SessionRef, int, Snapshot]:
         """Where the conversation stands, or will: behind the tombstones of its name, and what was given away."""
         tenant_id = self._access.principal.tenant_id
+        name = self._conversation.external_id
         generation = 0
         while True:
-            parts = (tenant_id, self._owner, self._conversation.external_id, str(generation))
-            ref = SessionRef(tenant_id, derived_session_id("external", *parts))
+            ref = ref_of(tenant_id, self._owner, name, generation)
             found = await self._access.store.snapshot(ref, working_memory=False, metadata=False)
-            record = found.record
-            if record is None or (record.status != "DELETED" and record.user_id == self._owner):
+            if not is_over(found.record, self._owner):
                 return ref, generation, found
-            generation += 1
+            generation = await generation_behind(self._access.store, tenant_id, self._owner, name, generation)
 
     def _blank(self, ref: SessionRef, generation: int, clock: Clock, begun: SessionRecord | None) -> SessionRecord:
         header = self._conversation.header
@@ -157,7 +157,9 @@ class _Import:
         if record.title != header.title:
             raise ValueError(f"has the title {header.title!r}, and a log that ends with {record.title!r}")
         metadata = self._conversation.metadata
-        if record.changed.metadata and canonical(decode(replay.state.metadata)) != canonical(decode(metadata)):
+        if record.changed.metadata and canonical(msgspec.Raw(replay.state.metadata)) != canonical(
+            msgspec.Raw(metadata)
+        ):
             raise ValueError("has other metadata than its log ends with")
 
     def _waiting(self, replay: Replay, clock: Clock) -> dict[str, bytes]:

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from satchel.domain.json_text import NO_JSON, canonical, decode
+from satchel.domain.canonical import canonical
+from satchel.domain.json_text import NO_JSON
 from satchel.domain.record import SessionRecord
 from satchel.domain.run import TERMINAL, RunRow
 from satchel.domain.tool_call import CallRow
@@ -92,7 +93,7 @@ def _parts(record: SessionRecord, snapshot: Snapshot, frame: Frame) -> Iterator[
     if frame.is_whole:
         yield [getattr(record, name) for name in STATE]
         # An older program may have spelled it otherwise.
-        yield canonical(decode(snapshot.working_memory or b"{}"))
+        yield canonical(msgspec.Raw(snapshot.working_memory or b"{}"))
 
 
 async def _rows(store: Store, record: SessionRecord, frame: Frame) -> AsyncIterator[RunRow | CallRow]:
@@ -111,7 +112,8 @@ async def _rows(store: Store, record: SessionRecord, frame: Frame) -> AsyncItera
         calls = (await store.tool_calls(record.ref, after=seq, newest_first=False, limit=PAGE)).tool_calls
         for call in calls:
             if call.status != "started" and call.version <= frame.version:
-                yield call
+                # These follow from the arguments, and an older program may have told fewer of them apart.
+                yield msgspec.structs.replace(call, arguments_hash=b"", repeat_of=None)
         if len(calls) < PAGE:
             break
         seq = calls[-1].seq

@@ -163,7 +163,7 @@ class Holding:
                 failure = failure_of(raised)
                 await self._runs.fail_run(sid, attempt, code=failure.code, message=failure.message)
                 if isinstance(raised, RunFailed):  # it said all there is to say
-                    _log.warning("agent %s failed run %s: %s", self._agent, attempt.run_id, failure)
+                    _log.warning("agent %s failed run %s: %s: %s", self._agent, attempt.run_id, failure.code, raised)
                 else:
                     _log.error("agent %s failed run %s", self._agent, attempt.run_id, exc_info=raised)
         except (RunFenced, IllegalTransition, SessionNotActive, NotFound):

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from satchel.domain.spelling import spelled
+
 YES = frozenset({"y", "yes", "true", "1", "是", "好", "可以", "同意"})
 NO = frozenset({"n", "no", "false", "0", "否", "不", "不行", "拒绝"})
 DECISIONS = frozenset({"approve", "deny", "edit"})
@@ -52,10 +54,15 @@ def read_answer(text: str, schema: Any) -> Any:
         return text
     if kind == "boolean":
         return _read_boolean(text)
-    return _read_json(text, hint(schema))
+    return _as_typed(_read_json(text, hint(schema)), text)
 
 
-def _read_decision(text: str) -> dict[str, Any]:
+def _as_typed(value: Any, text: str) -> Any:
+    """JSON whose numbers Python would spell otherwise is handed on as it was typed."""
+    return spelled(text.encode()) or value
+
+
+def _read_decision(text: str) -> Any:
     if text.startswith("{"):
         return _read_whole_decision(text)
     word, _, rest = text.partition(" ")
@@ -65,17 +72,19 @@ def _read_decision(text: str) -> dict[str, Any]:
     if word.lower() in NO:
         return {"decision": "deny", "reason": rest} if rest else {"decision": "deny"}
     if word.lower() in ("e", "edit") and rest:
-        return {"decision": "edit", "arguments": _read_json(rest, 'e {"name": "value"}')}
+        decision = {"decision": "edit", "arguments": _read_json(rest, 'e {"name": "value"}')}
+        typed = spelled(rest.encode())
+        return decision if typed is None else msgspec.Raw(msgspec.json.encode(decision | {"arguments": typed}))
     raise ValueError("y, n, n REASON, or e and the arguments as JSON")
 
 
-def _read_whole_decision(text: str) -> dict[str, Any]:
+def _read_whole_decision(text: str) -> Any:
     """As Python and HTTP are answered."""
     wanted = '{"decision": "approve"}, or y, n, n REASON, or e and the arguments as JSON'
     decision = _read_json(text, wanted)
     if not isinstance(decision, dict) or decision.get("decision") not in DECISIONS:
         raise ValueError(wanted)
-    return decision
+    return _as_typed(decision, text)
 
 
 def _read_choice(text: str, choices: list[Any]) -> Any:

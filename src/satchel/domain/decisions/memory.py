@@ -129,7 +129,7 @@ class ReplaceMemory(MemoryDecision, frozen=True, kw_only=True):
     memory: WorkingMemory
 
     def change(self, memory: WorkingMemory) -> tuple[WorkingMemory, bytes]:
-        return self.memory, _encode({"replace": self.memory.to_dict()})
+        return self.memory, _encode({"replace": self.memory.as_spelled()})
 
     def as_patch(self) -> MemoryPatch:
-        return MemoryPatch(set={name: getattr(self.memory, name) for name in FIELDS})
+        return MemoryPatch(set={name: self.memory.part(name) for name in FIELDS})

@@ -178,7 +178,7 @@ class RecordToolCall(BeginsCall, frozen=True, kw_only=True):
             return outcome
         edit = Edit(state, clock, self.principal.actor)
         self.check_label(edit)
-        said = self.status in ("succeeded", "failed") and self.tool_call_id in state.existing.asked
+        said = self.status in ("succeeded", "failed") and edit.is_asked(self.run_id, self.tool_call_id)
         body = self.start_body()
         if not said:  # one body holds both
             body = body[:-1] + b"," + self.outcome()[1:]

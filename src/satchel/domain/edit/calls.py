@@ -55,8 +55,7 @@ class CallEdit(LogEdit):
         if message is not None:
             end_seq, end_body = message
             kind = "text"
-        elif status in ("succeeded", "failed") and row.tool_call_id in self.get("asked"):
-            assert row.tool_call_id is not None
+        elif status in ("succeeded", "failed") and self.is_asked(row.run_id, row.tool_call_id):
             end_seq, end_body, kind = self.tool_message(row, status, result, error, tokens)
         else:
             end_body = outcome_body(status, result, error)

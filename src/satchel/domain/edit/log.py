@@ -8,7 +8,7 @@ import msgspec
 
 from satchel.domain.event import CHAT_FORMAT, CallOutcome, Event, EventKind, MessageStatus
 from satchel.domain.message import Draft
-from satchel.domain.record import KEPT_LABELS, Part, SessionRecord
+from satchel.domain.record import KEPT_LABELS, Part, SessionRecord, asked_label
 from satchel.domain.run import TERMINAL, RunRow
 from satchel.domain.state import Clock, SessionState
 from satchel.domain.stream import StreamKey
@@ -116,10 +116,15 @@ class LogEdit:
             fields["context_tokens"] = fields.get("context_tokens", record.context_tokens) + draft.tokens
         self.parts["messages"] = self.version
         if draft.asks:
-            self.fields["asked"] = (self.get("asked") + draft.asks)[-KEPT_LABELS:]
+            asks = tuple([asked_label(self.get("children"), run_id, label) for label in draft.asks])
+            self.fields["asked"] = (self.get("asked") + asks)[-KEPT_LABELS:]
         if draft.answers is not None:
-            self.answered(draft.answers)
+            self.answered(asked_label(self.get("children"), run_id, draft.answers))
         return seq
+
+    def is_asked(self, run_id: str | None, label: str | None) -> bool:
+        """Whether an assistant's message asked for this label, and nobody answered."""
+        return label is not None and asked_label(self.get("children"), run_id, label) in self.get("asked")
 
     def answered(self, label: str) -> None:
         asked: tuple[str, ...] = self.get("asked")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from satchel.engines.chat.answer import Answer, whole_characters
@@ -27,6 +29,15 @@ def load_openai() -> Any:
     return openai
 
 
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Those that this machine trusts; read once, for it takes a while, and each run has a client of its own."""
+    import httpx
+
+    context: ssl.SSLContext = httpx.create_ssl_context()
+    return context
+
+
 class Endpoint:
     """Where a model answers. Holds the key, and lets it appear nowhere else."""
 
@@ -45,7 +56,11 @@ class Endpoint:
     def client(self) -> openai.AsyncOpenAI:
         """A client for the event loop that runs now, to be closed by ``async with``."""
         made: openai.AsyncOpenAI = self._openai.AsyncOpenAI(
-            base_url=self._base_url, api_key=self._api_key, timeout=self._timeout, max_retries=self._retries
+            base_url=self._base_url,
+            api_key=self._api_key,
+            timeout=self._timeout,
+            max_retries=self._retries,
+            http_client=self._openai.DefaultAsyncHttpxClient(verify=_certificates()),
         )
         return made
 

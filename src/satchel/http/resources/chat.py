@@ -13,7 +13,7 @@ import msgspec
 from satchel.domain.message import Message
 from satchel.domain.run import Run
 from satchel.errors import InvalidInput, ResyncRequired
-from satchel.http import shapes
+from satchel.http import given, shapes
 from satchel.http.answers import encode, written
 from satchel.http.asgi import App
 from satchel.http.call import Call
@@ -158,7 +158,7 @@ ROUTES = (
         about="Say something to an agent: the answer when its run has ended, 202 when that takes longer, or a stream of"
         " the run's events. The run goes on whatever becomes of this request.",
         handler=chat,
-        body=shapes.Chat,
+        body=given.Chat,
         answers={200: shapes.ChatAnswer, 202: shapes.ChatAnswer},
         errors=(403, 404, 409, 410),
         is_write=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from satchel.http import shapes
-from satchel.http.answers import Answer, encode
+from satchel.http.answers import Answer
 from satchel.http.asgi import App
 from satchel.http.call import Call
 from satchel.http.parameters import Parameter
@@ -13,7 +13,7 @@ from satchel.http.route import Route
 
 async def read(call: Call) -> App:
     context = await call.sessions.context(call.session_id, **call.query)
-    return Answer(encode(context.to_dict()))
+    return Answer(context.to_json())
 
 
 ROUTES = (

@@ -8,7 +8,7 @@ import msgspec
 
 from satchel.domain.json_text import NO_JSON
 from satchel.errors import InvalidInput
-from satchel.http import shapes
+from satchel.http import given, shapes
 from satchel.http.answers import page_of, written
 from satchel.http.asgi import App
 from satchel.http.bodies import admit_envelope, decode_as
@@ -130,7 +130,7 @@ ROUTES = (
         name="append_message",
         about="Append a chat message as it is (without a role it is a user's), or one or several in an envelope.",
         handler=append,
-        body=shapes.MessageBody,
+        body=given.MessageBody,
         answers={201: shapes.Appended},
         errors=(403, 404, 410, *WRITE),
         is_write=True,
@@ -142,7 +142,7 @@ ROUTES = (
         name="retract_message",
         about="Take a message back: reads leave it out, the log does not.",
         handler=retract,
-        body=shapes.Why,
+        body=given.Why,
         body_required=False,
         answers={200: shapes.Message},
         errors=(403, 404, 410, *WRITE),

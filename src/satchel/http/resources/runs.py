@@ -8,16 +8,16 @@ from typing import Any, Literal
 import msgspec
 
 from satchel.domain.json_text import NO_JSON, decode
-from satchel.domain.run import Attempt, Run
+from satchel.domain.run import STATUSES, Attempt, Run
 from satchel.errors import InvalidInput
-from satchel.http import shapes
+from satchel.http import given, shapes
 from satchel.http.answers import Answer, Header, encode, page_of, texts, written
 from satchel.http.asgi import App
 from satchel.http.call import Call
 from satchel.http.parameters import CURSOR, LIMIT, Parameter
 from satchel.http.resources.sessions import ONE, WRITE
 from satchel.http.route import Route
-from satchel.runs import LEASE, STATUSES
+from satchel.runs import LEASE
 
 PATH = ONE + "/runs"
 RUN = PATH + "/{run_id}"
@@ -276,7 +276,7 @@ ROUTES = (
         about="Add a run, with the message that it answers. Without `agent` it is the server's default one's; with"
         " `start` the caller executes it itself.",
         handler=add,
-        body=shapes.NewRun,
+        body=given.NewRun,
         body_required=False,
         answers={201: shapes.Run},
         errors=(403, 404, 410, *WRITE),
@@ -291,34 +291,34 @@ ROUTES = (
         answers={200: shapes.Run},
         errors=(404, 410),
     ),
-    work_route("cancel", "cancel_run", "End a run that waits; ask a running one to stop.", cancel, shapes.CancelRun),
+    work_route("cancel", "cancel_run", "End a run that waits; ask a running one to stop.", cancel, given.CancelRun),
     work_route(
         "answer",
         "answer_run",
         "Answer what a WAITING run asked, with any JSON value: it goes on.",
         answer,
-        shapes.AnswerToQuestion,
+        given.AnswerToQuestion,
         required=True,
     ),
-    work_route("start", "start_run", "Claim a READY run that has the turn.", start, shapes.StartRun),
+    work_route("start", "start_run", "Claim a READY run that has the turn.", start, given.StartRun),
     work_route(
         "children",
         "add_child_run",
         "A part of this run, RUNNING under its attempt and lease.",
         add_child,
-        shapes.NewChild,
+        given.NewChild,
         required=True,
         status=201,
     ),
     work_route(
-        "wait", "keep_waiting", "Renew the lease of a run that waits for its client.", keep_waiting, shapes.Nothing
+        "wait", "keep_waiting", "Renew the lease of a run that waits for its client.", keep_waiting, given.Nothing
     ),
     work_route(
         "renew",
         "renew_run",
         "Move the lease on; tells whether the run was asked to stop.",
         renew,
-        shapes.Nothing,
+        given.Nothing,
         answer=shapes.CancelRequested,
     ),
     work_route(
@@ -326,25 +326,23 @@ ROUTES = (
         "add_step",
         "One model call, with its tokens.",
         _reporter("add_step", Step),
-        shapes.RunStep,
+        given.RunStep,
         required=True,
     ),
-    work_route("complete", "complete_run", "COMPLETED.", _reporter("complete_run", Completed), shapes.CompleteRun),
-    work_route(
-        "fail", "fail_run", "FAILED, with a code.", _reporter("fail_run", Failed), shapes.FailRun, required=True
-    ),
+    work_route("complete", "complete_run", "COMPLETED.", _reporter("complete_run", Completed), given.CompleteRun),
+    work_route("fail", "fail_run", "FAILED, with a code.", _reporter("fail_run", Failed), given.FailRun, required=True),
     work_route(
         "end-cancelled",
         "end_cancelled_run",
         "CANCELLED, by the attempt that was asked to stop.",
         _reporter("end_cancelled_run", Cancelled),
-        shapes.EndCancelledRun,
+        given.EndCancelledRun,
     ),
     work_route(
         "hand-back",
         "hand_back_run",
         "READY again if it has attempts left, else FAILED.",
         _reporter("hand_back_run", Nothing),
-        shapes.Nothing,
+        given.Nothing,
     ),
 )

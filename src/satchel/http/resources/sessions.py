@@ -11,7 +11,7 @@ from satchel.domain.json_text import NO_JSON
 from satchel.domain.record import STATUSES
 from satchel.domain.session import Session
 from satchel.errors import InvalidInput
-from satchel.http import shapes
+from satchel.http import given, shapes
 from satchel.http.answers import Answer, etag, page_of, texts, written
 from satchel.http.asgi import App
 from satchel.http.call import Call
@@ -145,7 +145,7 @@ ROUTES = (
         name="create_session",
         about="Create a session, or find the one of this external_id.",
         handler=create,
-        body=shapes.NewSession,
+        body=given.NewSession,
         body_required=False,
         answers={201: shapes.Session, 200: shapes.Session},
         errors=(404, 409, 410),
@@ -188,7 +188,7 @@ ROUTES = (
         name="update_session",
         about="A new title, a merge patch of the metadata (null removes a member), or both.",
         handler=change,
-        body=shapes.SessionChange,
+        body=given.SessionChange,
         answers={200: shapes.Session},
         errors=(404, 410, *WRITE),
         is_write=True,
@@ -212,7 +212,7 @@ ROUTES = (
             name=f"{verb}_session",
             about=about,
             handler=_mover(verb),
-            body=shapes.Why,
+            body=given.Why,
             body_required=False,
             answers={200: shapes.Session},
             errors=errors,
@@ -226,7 +226,7 @@ ROUTES = (
         name="fork_session",
         about="A new session that begins as a copy of this one, up to an event.",
         handler=fork,
-        body=shapes.Fork,
+        body=given.Fork,
         body_required=False,
         answers={201: shapes.Session},
         errors=(404, 410, *WRITE),
@@ -238,7 +238,7 @@ ROUTES = (
         name="transfer_session",
         about="To another user of the tenant; for admins.",
         handler=transfer,
-        body=shapes.Transfer,
+        body=given.Transfer,
         answers={200: shapes.Session},
         errors=(403, 404, 410, *WRITE),
         is_write=True,

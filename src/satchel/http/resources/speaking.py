@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from satchel.domain.json_text import NO_JSON, decode
-from satchel.http import shapes
+from satchel.domain.json_text import NO_JSON
+from satchel.http import given, shapes
 from satchel.http.answers import Answer, encode, written
 from satchel.http.asgi import App
 from satchel.http.call import Call
@@ -40,12 +40,13 @@ class End(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 async def ask(call: Call) -> App:
     given = await call.fields(NewQuestion)
+    schema: Any = given.schema  # JSON text: it is kept as received
     asked = await call.runs.ask_question(
         call.session_id,
         attempt_of(call),
         given.name,
         given.question,
-        schema=decode(bytes(given.schema)) if bytes(given.schema) else None,
+        schema=None if bytes(schema) in (b"", b"null") else schema,
         expires_in=given.expires_in,
         here=given.here,
         **call.write(given.expected_version),
@@ -92,7 +93,7 @@ ROUTES = (
         "ask_question",
         "Ask a human under a name: the run waits; or what was answered under this name before.",
         ask,
-        shapes.Ask,
+        given.Ask,
         required=True,
         answer=shapes.Asked,
     ),
@@ -101,7 +102,7 @@ ROUTES = (
         "add_text",
         "Some of a message that is being said: shown to who follows, and no event. May be repeated.",
         add_text,
-        shapes.NewText,
+        given.NewText,
         required=True,
         answer=shapes.TextAdded,
     ),
@@ -110,7 +111,7 @@ ROUTES = (
         "end_text",
         "A message that was streamed is final. A repeated call gives the first answer.",
         end_text,
-        shapes.EndOfText,
+        given.EndOfText,
         required=True,
         answer=shapes.Message,
     ),

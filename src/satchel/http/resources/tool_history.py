@@ -9,7 +9,7 @@ import msgspec
 from satchel.domain.json_text import NO_JSON
 from satchel.domain.tool_call import ToolCall
 from satchel.errors import InvalidInput
-from satchel.http import shapes
+from satchel.http import given, shapes
 from satchel.http.answers import Answer, page_of, texts, written
 from satchel.http.asgi import App
 from satchel.http.call import Call
@@ -117,7 +117,7 @@ ROUTES = (
         about="A call with its outcome, in one stroke; without ok, result and error it is started. `repeat_of` names an"
         " equal call before it.",
         handler=append,
-        body=shapes.NewToolCall,
+        body=given.NewToolCall,
         answers={201: shapes.ToolCall},
         errors=(403, 404, 410, *WRITE),
         is_write=True,
@@ -129,7 +129,7 @@ ROUTES = (
         name="finish_tool_call",
         about="The outcome of a started call.",
         handler=finish,
-        body=shapes.ToolOutcome,
+        body=given.ToolOutcome,
         body_required=False,
         answers={200: shapes.ToolCall},
         errors=(403, 404, 410, *WRITE),

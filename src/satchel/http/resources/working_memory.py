@@ -6,10 +6,9 @@ from typing import Any
 
 import msgspec
 
-from satchel.domain.json_text import check_kept_numbers
 from satchel.domain.memory import WorkingMemory
 from satchel.errors import InvalidInput
-from satchel.http import shapes
+from satchel.http import given, shapes
 from satchel.http.answers import Answer, encode, etag, written
 from satchel.http.asgi import App
 from satchel.http.bodies import admit_envelope, decode_as
@@ -23,7 +22,7 @@ EXPECTED = "expected_version"
 
 
 def memory_json(memory: WorkingMemory) -> bytes:
-    return encode(memory.to_dict() | {"version": memory.version})
+    return memory.to_json()[:-1] + b',"version":%d}' % memory.version
 
 
 async def read(call: Call) -> App:
@@ -43,19 +42,19 @@ async def patch(call: Call) -> App:
     return written(memory_json(memory), memory.version, replayed=memory.replayed)
 
 
-async def _fields(call: Call, field: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The members of the body; ``expected_version`` may stand among them, and so may a ``version`` as it was read."""
+async def _fields(call: Call, field: str) -> tuple[Any, dict[str, Any]]:
+    """The body without ``expected_version``, which may stand in it, and so may a ``version`` as it was read. As JSON: numbers
+    stay as they are written."""
     body = await call.body()
-    decode_as(decoder_of(dict[str, msgspec.Raw]), body)
-    check_kept_numbers(body, field=field)  # as they are written: decoded, they would be rounded already
-    fields: dict[str, Any] = dict(admit_envelope(body))
-    expected = fields.pop(EXPECTED, None)
+    members = decode_as(decoder_of(dict[str, msgspec.Raw]), body)
+    expected = admit_envelope(body).get(EXPECTED)
+    members.pop(EXPECTED, None)
     if field == "working_memory":
-        fields.pop("version", None)
+        members.pop("version", None)
     if expected is not None and type(expected) is not int:
         raise InvalidInput("must be a whole number from 0", field=EXPECTED)
     call.is_whole("working_memory", "patch")
-    return fields, call.write(expected)
+    return encode(members), call.write(expected)
 
 
 ROUTES = (
@@ -75,7 +74,7 @@ ROUTES = (
         name="replace_working_memory",
         about="The whole memory anew; fields that are not given are empty. Needs a version.",
         handler=replace,
-        body=shapes.NewWorkingMemory,
+        body=given.NewWorkingMemory,
         answers={200: shapes.WorkingMemory},
         errors=(403, 404, 410, *WRITE, 428),
         is_write=True,
@@ -87,7 +86,7 @@ ROUTES = (
         name="update_working_memory",
         about="Patch by field: clear, remove, append, set, in this order. `set` and `clear` need a version.",
         handler=patch,
-        body=shapes.MemoryPatch,
+        body=given.MemoryPatch,
         answers={200: shapes.WorkingMemory},
         errors=(403, 404, 410, *WRITE, 428),
         is_write=True,

@@ -15,7 +15,7 @@ from satchel.domain.run import RunRow
 from satchel.domain.state import Clock, RunStepName, SessionState, Want
 from satchel.domain.stream import Piece, StreamKey
 from satchel.domain.tool_call import CallRow
-from satchel.domain.upkeep import is_overdue
+from satchel.domain.upkeep import more_wanted
 from satchel.store import Change
 
 
@@ -51,29 +51,17 @@ class Kept:
 
     def state(self, want: Want, clock: Clock) -> SessionState:
         record = self.record
-        run_ids = list(want.run_ids)
-        call_seqs = list(want.call_seqs)
-        streams = list(want.streams)
-        if want.open_work or is_overdue(record, clock):
-            run_ids.extend(waiting.run_id for waiting in record.queue)
-            if record.turn is not None:
-                run_ids.append(record.turn.run_id)
-            run_ids.extend(child.run_id for child in record.children)
-            call_seqs.extend(call.seq for call in record.open_calls)
-            streams.extend(stream.key for stream in record.streams)
-        layered = want.layered(record)
-        if layered and record.turn is not None:
-            run_ids.append(record.turn.run_id)
+        want = more_wanted(want, record, clock) or want
         return SessionState(
             record,
             keys={key: self.keys[key] for key in want.keys if key in self.keys},
-            runs={run_id: self.with_input(self.runs[run_id]) for run_id in run_ids if run_id in self.runs},
-            calls={seq: self.with_bodies(self.calls[seq]) for seq in call_seqs if seq in self.calls},
+            runs={run_id: self.with_input(self.runs[run_id]) for run_id in want.run_ids if run_id in self.runs},
+            calls={seq: self.with_bodies(self.calls[seq]) for seq in want.call_seqs if seq in self.calls},
             same_calls={h: self.newest_call[h] for h in want.arguments_hashes if h in self.newest_call},
             steps=self.steps_of(want.steps),
             events=self.events_of(want.event_seqs),
-            partials={key: self.partials[key] for key in streams if key in self.partials},
-            working_memory=self.working_memory if want.working_memory or layered else b"",
+            partials={key: self.partials[key] for key in want.streams if key in self.partials},
+            working_memory=self.working_memory if want.working_memory else b"",
             metadata=self.metadata if want.metadata else b"",
         )
 

@@ -16,8 +16,7 @@ class Waiter:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def is_behind(self, record: SessionRecord) -> bool:
-        moved = self._revision is not None and record.revision != self._revision
-        return moved or record.last_seq > self._after or record.status == "DELETED"
+        return record.is_past(self._after, self._revision)
 
     def wake(self) -> None:
         if not self.future.done():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+
+import msgspec
 
 from satchel.store import Finding
 from satchel.stores.postgres.address import Address
-from satchel.stores.postgres.connection import Fetch
+from satchel.stores.postgres.connection import DRIVER_ERRORS, Fetch, connect, meaning_of
+from satchel.stores.postgres.hosts import name_of_host, single_hosts
 from satchel.stores.sql.checking import clock_finding
 
 OLDEST = 130000  # the oldest server that is tested and still maintained
@@ -21,17 +25,33 @@ SELECT
     current_setting('synchronous_standby_names') <> '',
     (SELECT count(*) FROM pg_stat_replication),
     current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer,
-    extract(epoch FROM clock_timestamp())::float8"""
+    extract(epoch FROM clock_timestamp())::float8,
+    pg_is_in_recovery(),
+    current_setting('default_transaction_read_only') = 'on'"""
+_ROLE = "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'"
 
 _RELOAD = "SELECT pg_reload_conf();"
+_WRITABLE = f"ALTER SYSTEM SET default_transaction_read_only = off; {_RELOAD}"
 
 
 async def check(fetch: Fetch, address: Address) -> list[Finding]:
     asked = time.time()
     row = (await fetch(_SETTINGS))[0]
     answered = time.time()
-    version, has_fsync, has_full_pages, commit, has_synchronous, standbys, most, server_time = row
+    (
+        version,
+        has_fsync,
+        has_full_pages,
+        commit,
+        has_synchronous,
+        standbys,
+        most,
+        server_time,
+        is_standby,
+        is_read_only,
+    ) = row
     return [
+        *_refusals(is_standby=is_standby, is_read_only=is_read_only),
         _version(version),
         _switch("fsync", is_on=has_fsync, why="a power cut may lose or damage everything that was acknowledged"),
         _switch("full_page_writes", is_on=has_full_pages, why="a power cut may leave half-written pages behind"),
@@ -40,6 +60,52 @@ async def check(fetch: Fetch, address: Address) -> list[Finding]:
         _connections(address.pool_size + LISTENERS, most),
         clock_finding(server_time - (asked + answered) / 2, uncertain=(answered - asked) / 2),
     ]
+
+
+async def check_hosts(address: Address) -> list[Finding]:
+    """Each host of an address that names several: who takes writes, who stands by, who does not answer."""
+    dsns = single_hosts(address.dsn)
+    if len(dsns) == 1:
+        return []
+    return list(await asyncio.gather(*(_check_host(dsn, address) for dsn in dsns)))
+
+
+async def _check_host(dsn: str, address: Address) -> Finding:
+    one = msgspec.structs.replace(address, dsn=dsn, target_session_attrs="any")
+    what = f"host {name_of_host(dsn)}="
+    try:
+        line = await connect(one, is_shared=True)  # a pooler may stand between
+        try:
+            is_standby, is_read_only = (await line.fetch(_ROLE))[0]
+        finally:
+            line.terminate()
+    except DRIVER_ERRORS as error:
+        return Finding(
+            what=f"{what}away",
+            why=f"nobody can fail over to it: {meaning_of(error)}",
+            mend="see that it runs, that this machine reaches it, and that the account may log in there",
+        )
+    if is_standby:
+        return Finding(is_ok=True, what=f"{what}standby", why="it takes writes once it is promoted")
+    if is_read_only:
+        return Finding(what=f"{what}read-only", why="it is no standby, and refuses every write", mend=_WRITABLE)
+    return Finding(is_ok=True, what=f"{what}primary", why="it takes writes")
+
+
+def _refusals(*, is_standby: bool, is_read_only: bool) -> list[Finding]:
+    if is_standby:
+        return [
+            Finding(
+                is_fatal=True,
+                what="pg_is_in_recovery=on",
+                why="it is a standby: every write is refused",
+                mend="name all hosts in the address, that the one which takes writes is used: postgresql://host1,host2/database",
+            )
+        ]
+    if is_read_only:
+        why = "every write is refused"
+        return [Finding(is_fatal=True, what="default_transaction_read_only=on", why=why, mend=_WRITABLE)]
+    return []
 
 
 def _version(version: int) -> Finding:

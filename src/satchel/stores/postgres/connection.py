@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -12,12 +13,14 @@ from asyncpg.connect_utils import SessionAttribute
 
 from satchel.errors import InvalidInput, SatchelError, StoreBusy, StoreCorrupt, StoreUnavailable
 from satchel.stores.postgres.address import Address
+from satchel.stores.postgres.hosts import first_that_answers, single_hosts
 from satchel.stores.sql.pool import Faults
 
 STATEMENT_PATIENCE = 30.0  # seconds until a server that does not answer is given up
 LOCK_PATIENCE = 5  # seconds that a statement waits for a row which another transaction holds
 STATEMENTS = 200
 
+# A server whose `statement_timeout` ends the wait for a standby says that the commit is done, with a warning.
 # A direct connection keeps prepared statements, and settings of its own. The plan of an array of unknown length is the right
 # one, and is made once.
 _SETTINGS = {
@@ -26,26 +29,46 @@ _SETTINGS = {
     "jit": "off",
     "lock_timeout": f"{LOCK_PATIENCE}s",
     "plan_cache_mode": "force_generic_plan",
+    "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "10s",
 }
 # Behind a pooler nothing may outlive the transaction.
 _BEGIN = (
     f"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{LOCK_PATIENCE}s'; SET LOCAL idle_in_transaction_session_timeout = '10s';"
-    " SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL jit = off"
+    " SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL jit = off; SET LOCAL statement_timeout = 0"
 )
+
+# The driver looks up each type of ours once. It turns `jit` off for that and puts it back as it was: which must not be as in a
+# transaction of ours, or a pooler's next guest finds it off.
+_EVERY_TYPE = "SELECT NULL::bigint[], NULL::bytea[], NULL::boolean[], ARRAY[ROW(1)]"
 
 Row = Any  # asyncpg.Record, or the tuple of a row inside an array
 Fetch = Callable[..., Awaitable[list[Row]]]  # one statement and its values
 
 
+class StandbyUnheard(exceptions.InterfaceError):
+    """The commit is on the server's own disk, and somebody ended its wait for a standby: a failover may lose it."""
+
+
 class Line:
     """One connection. ``is_shared``: a pooler gives each transaction another server process."""
 
-    __slots__ = ("connection", "is_shared")
+    __slots__ = ("_is_warned", "connection", "is_shared")
 
     def __init__(self, connection: Any, *, is_shared: bool) -> None:
         self.connection = connection
         self.is_shared = is_shared
+        self._is_warned = False
+        connection.add_log_listener(self._warned)
+
+    def _warned(self, connection: object, message: Any) -> None:
+        """What no statement of ours means to hear: the code of a warning that has none of its own."""
+        del connection
+        self._is_warned = self._is_warned or message.sqlstate == _WARNING
+
+    def _check_warned(self) -> None:
+        if self._is_warned:
+            raise StandbyUnheard("the wait for a standby was ended")
 
     def is_closed(self) -> bool:
         return bool(self.connection.is_closed())
@@ -60,6 +83,7 @@ class Line:
         """One statement, which is a transaction by itself."""
         if not self.is_shared:
             rows: list[Row] = await self.connection.fetch(statement, *values, timeout=STATEMENT_PATIENCE)
+            self._check_warned()
             return rows
         async with self.transaction():
             return await self.fetch_inside(statement, *values)
@@ -85,12 +109,32 @@ class Line:
                 await self.connection.execute("ROLLBACK", timeout=STATEMENT_PATIENCE)
             raise
         await self.connection.execute("COMMIT", timeout=STATEMENT_PATIENCE)
+        self._check_warned()
 
 
 async def connect(address: Address, *, is_shared: bool) -> Line:
-    """Raises the driver's errors, OSError and TimeoutError."""
+    """To the host that takes writes. Raises the driver's errors, OSError and TimeoutError."""
+    dsns = single_hosts(address.dsn)
+    if len(dsns) == 1:
+        return await _connect_to(address.dsn, address, is_shared=is_shared)
+    return await first_that_answers(
+        [partial(_connect_to, dsn, address, is_shared=is_shared) for dsn in dsns],
+        errors=DRIVER_ERRORS,
+        most_telling=_most_telling,
+        let_go=Line.terminate,
+    )
+
+
+def _most_telling(failed: list[Exception]) -> Exception:
+    """What does not pass by itself, then that somebody answers who takes no writes, then that somebody cannot be reached."""
+    return min(
+        failed, key=lambda error: (_may_pass(error), isinstance(error, OSError), not isinstance(error, TimeoutError))
+    )
+
+
+async def _connect_to(dsn: str, address: Address, *, is_shared: bool) -> Line:
     connection = await asyncpg.connect(
-        address.dsn,
+        dsn,
         timeout=address.connect_timeout,
         target_session_attrs=SessionAttribute(address.target_session_attrs),
         statement_cache_size=0 if is_shared else STATEMENTS,
@@ -98,6 +142,13 @@ async def connect(address: Address, *, is_shared: bool) -> Line:
         max_cacheable_statement_size=0,
         server_settings=None if is_shared else _SETTINGS,
     )
+    if is_shared:
+        try:
+            async with connection.transaction():
+                await connection.fetch(_EVERY_TYPE, timeout=address.connect_timeout)
+        except BaseException:
+            connection.terminate()
+            raise
     return Line(connection, is_shared=is_shared)
 
 
@@ -124,6 +175,7 @@ async def first_connect(address: Address) -> Line:
 
 # What the errors mean
 
+_WARNING = "01000"
 _UNKNOWN_SETTING = "08P01"  # what pgbouncer says to a setting that it does not keep apart
 _LOST = ("08", "57P")  # the connection is gone, or the server goes away
 _AGAIN = frozenset({"40001", "40P01", "55P03"})
@@ -134,7 +186,7 @@ GONE = (OSError, TimeoutError, exceptions.InterfaceError, exceptions.InternalCli
 DRIVER_ERRORS = (exceptions.PostgresError, *GONE)
 
 
-def state_of(error: BaseException) -> str:
+def state_of(error: BaseException | None) -> str:
     """The SQLSTATE; "" when the server said none."""
     found = getattr(error, "sqlstate", None)
     return found if isinstance(found, str) else ""
@@ -196,6 +248,8 @@ def meaning_of(error: BaseException) -> SatchelError:
         return StoreUnavailable("no server takes writes now")
     if isinstance(error, TimeoutError):
         return StoreUnavailable("the server does not answer")
+    if isinstance(error, StandbyUnheard):
+        return StoreUnavailable("the server's standby was not heard")
     if state:
         return StoreUnavailable(f"PostgreSQL says {type(error).__name__.removesuffix('Error')} ({state})")
     return StoreUnavailable(f"the server cannot be reached ({type(error).__name__})")

@@ -8,10 +8,11 @@ from typing import ClassVar
 
 from satchel.domain.ids import SessionRef
 from satchel.domain.state import Clock, Want
+from satchel.errors import StoreUnavailable
 from satchel.store import Capabilities, Change, Finding, Loaded, Schema, Setting
 from satchel.stores.postgres import erasing, reading, schema, settings
 from satchel.stores.postgres.address import parse_address
-from satchel.stores.postgres.checking import check
+from satchel.stores.postgres.checking import check, check_hosts
 from satchel.stores.postgres.connection import (
     DRIVER_ERRORS,
     FAULTS,
@@ -22,6 +23,7 @@ from satchel.stores.postgres.connection import (
     first_connect,
     is_lost,
     meaning_of,
+    state_of,
 )
 from satchel.stores.postgres.hints import Hints
 from satchel.stores.postgres.loading import load
@@ -30,6 +32,10 @@ from satchel.stores.sql.pool import Pool
 from satchel.stores.sql.reads import Reading
 from satchel.stores.sql.store import Decide, ServerStore
 from satchel.stores.sql.writing import Basis, Written
+
+# A commit that waits for a standby, as each write does, waits for all that stands before it in the log.
+_VOUCH = "SELECT pg_logical_emit_message(true, 'satchel', '') IS NOT NULL"
+_UNKNOWN_FUNCTION = "42883"
 
 _CAPABILITIES = Capabilities(
     name="postgres",
@@ -56,7 +62,9 @@ class PostgresStore(ServerStore):
         return _CAPABILITIES
 
     async def check(self) -> Sequence[Finding]:
-        return await check(self._fetch, self._address)
+        """Also before it is open: then of the hosts alone."""
+        hosts = await check_hosts(self._address)
+        return hosts if self._opened is None else [*await check(self._fetch, self._address), *hosts]
 
     async def schema(self) -> Schema:
         try:
@@ -112,6 +120,15 @@ class PostgresStore(ServerStore):
         self, pool: Pool[Line], wanted: Mapping[SessionRef, Want], decide: Decide
     ) -> tuple[Sequence[Change], Written]:
         return await write_locked(pool, self._read_clock, wanted, decide, self._clock)
+
+    async def _vouch(self, pool: Pool[Line]) -> None:
+        try:
+            await self._read(pool, _VOUCH)
+        except StoreUnavailable as error:
+            if (
+                state_of(error.__cause__) != _UNKNOWN_FUNCTION
+            ):  # one that only speaks as PostgreSQL does has no such standbys
+                raise
 
     async def _erase(self, pool: Pool[Line], ref: SessionRef, limit: int) -> int:
         return await erasing.erase_rows(pool, ref, limit)

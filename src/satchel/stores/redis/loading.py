@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from satchel.domain.ids import SessionRef
-from satchel.domain.record import SessionRecord
-from satchel.domain.state import NOTHING, Clock, SessionState, Want, merge_wants
-from satchel.domain.stream import StreamKey
-from satchel.domain.upkeep import is_overdue
-from satchel.errors import InvalidInput, SatchelError, StoreBusy, StoreCorrupt
+from satchel.domain.state import NOTHING, Clock, SessionState, Want
+from satchel.errors import InvalidInput, SatchelError, StoreCorrupt
 from satchel.store import Loaded
+from satchel.stores import looking
 from satchel.stores.redis.connection import Command, Reply, call, is_of_one_command, meaning_of
 from satchel.stores.redis.names import Keys, step_name, stream_name
 from satchel.stores.redis.rows import (
@@ -26,8 +24,6 @@ from satchel.stores.redis.run_rows import run_of
 ReadClock = Callable[[int], Clock]
 Ask = Callable[[Sequence[Command]], Awaitable[list[Reply]]]
 
-LOOKS = 20  # at a session whose record changes between two looks
-
 
 async def load(
     ask: Ask, keys: Keys, read_clock: ReadClock, own_now: bytes | int, wanted: Mapping[SessionRef, Want]
@@ -35,57 +31,11 @@ async def load(
     """``ask`` runs reads; ``read_clock`` makes the store's clock of a server's; ``own_now``: b"" for the server's.
 
     Of several servers' clocks the one furthest back is taken."""
-    clock, sessions = await _look(ask, keys, read_clock, own_now, wanted)
-    again = _with_more(wanted, sessions, clock)
-    # What is open stands in the record. A second look sees another snapshot: it counts if it finds the same record.
-    for _ in range(LOOKS):
-        if not again:
-            return Loaded(sessions=sessions, clock=clock)
-        _, found = await _look(ask, keys, read_clock, own_now, again)
-        moved: dict[SessionRef, SessionState | SatchelError] = {}
-        for ref, state in found.items():
-            before = sessions[ref]
-            assert isinstance(before, SessionState)
-            sessions[ref] = state
-            if isinstance(state, SessionState) and state.record is not None and state.record != before.record:
-                moved[ref] = state
-        again = _with_more(wanted, moved, clock)
-    for ref in again:
-        sessions[ref] = StoreBusy()
-    return Loaded(sessions=sessions, clock=clock)
 
+    async def look(at: Mapping[SessionRef, Want]) -> tuple[Clock, looking.Seen]:
+        return await _look(ask, keys, read_clock, own_now, at)
 
-def _with_more(
-    wanted: Mapping[SessionRef, Want], sessions: Mapping[SessionRef, SessionState | SatchelError], clock: Clock
-) -> dict[SessionRef, Want]:
-    found: dict[SessionRef, Want] = {}
-    for ref, state in sessions.items():
-        if isinstance(state, SessionState) and (more := _more(wanted[ref], state.record, clock)) is not None:
-            found[ref] = more
-    return found
-
-
-def _more(want: Want, record: SessionRecord | None, clock: Clock) -> Want | None:
-    """``want`` with what it means for this record: open work, a layer; None when it means nothing more."""
-    if record is None:
-        return None
-    run_ids: list[str] = []
-    call_seqs: list[int] = []
-    streams: list[StreamKey] = []
-    has_layer = want.layered(record)
-    with_turn = has_layer
-    if want.open_work or is_overdue(record, clock):
-        run_ids += [waiting.run_id for waiting in record.queue]
-        run_ids += [child.run_id for child in record.children]
-        call_seqs += [call.seq for call in record.open_calls]
-        streams += [stream.key for stream in record.streams]
-        with_turn = True
-    if with_turn and record.turn is not None:
-        run_ids.append(record.turn.run_id)
-    if not (run_ids or call_seqs or streams):
-        return None
-    opened = Want(run_ids=tuple(run_ids), call_seqs=tuple(call_seqs), streams=tuple(streams), working_memory=has_layer)
-    return merge_wants([want, opened])
+    return await looking.load(look, wanted)
 
 
 async def _look(

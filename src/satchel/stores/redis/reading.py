@@ -242,8 +242,7 @@ class Reader:
             record = record_of(ref.session_id, row)
         except StoreCorrupt:
             return True  # who looks hears of it
-        moved = revision is not None and record.revision != revision
-        return moved or record.last_seq != after or record.status == "DELETED"
+        return record.is_past(after, revision) or record.last_seq < after
 
 
 def _pairs(*filters: tuple[int, str | None]) -> list[bytes | str | int]:

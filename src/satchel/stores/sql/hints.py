@@ -20,8 +20,7 @@ class Waiter:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def is_behind(self, record: SessionRecord) -> bool:
-        moved = self.revision is not None and record.revision != self.revision
-        return moved or record.last_seq > self.after or record.status == "DELETED"
+        return record.is_past(self.after, self.revision)
 
     def wake(self) -> None:
         if not self.future.done():

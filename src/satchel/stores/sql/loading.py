@@ -6,18 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from satchel.domain.ids import SessionRef
-from satchel.domain.record import SessionRecord
-from satchel.domain.state import Clock, SessionState, Want, merge_wants
-from satchel.domain.stream import StreamKey
-from satchel.domain.upkeep import is_overdue
-from satchel.errors import InvalidInput, SatchelError, StoreBusy
+from satchel.domain.state import Clock, SessionState, Want
+from satchel.errors import InvalidInput, SatchelError
 from satchel.store import Loaded
+from satchel.stores import looking
 from satchel.stores.sql.rows import call_of, event_of, idempotency_of, piece_of, record_of, run_of, sound
 
 Row = Any
 ReadClock = Callable[[int], Clock]  # makes the store's clock of the server's
-
-LOOKS = 20  # at a session whose record changes between two looks
 
 
 class Found:
@@ -35,56 +31,11 @@ Ask = Callable[[Mapping[SessionRef, Want]], Awaitable[tuple[Clock, dict[SessionR
 
 
 async def load(ask: Ask, wanted: Mapping[SessionRef, Want]) -> Loaded:
-    clock, found = await _look(ask, wanted)
-    sessions: dict[SessionRef, SessionState | SatchelError] = {}
-    again: dict[SessionRef, Want] = {}
-    for ref, one in found.items():
-        sessions[ref] = one.state if one.error is None else one.error
-        if one.error is None and (more := _more(wanted[ref], one.state.record, clock)) is not None:
-            again[ref] = more
-    # What is open stands in the record. A second look sees another snapshot: it counts if it finds the same record.
-    for _ in range(LOOKS):
-        if not again:
-            return Loaded(sessions=sessions, clock=clock)
-        _, found = await _look(ask, again)
-        left: dict[SessionRef, Want] = {}
-        for ref, one in found.items():
-            before = sessions[ref]
-            assert isinstance(before, SessionState)
-            if one.error is not None or one.state.record is None or one.state.record == before.record:
-                sessions[ref] = one.state if one.error is None else one.error
-                continue
-            sessions[ref] = one.state
-            more = _more(wanted[ref], one.state.record, clock)
-            if more is not None:
-                left[ref] = more
-        again = left
-    for ref in again:
-        sessions[ref] = StoreBusy()
-    return Loaded(sessions=sessions, clock=clock)
+    async def look(at: Mapping[SessionRef, Want]) -> tuple[Clock, looking.Seen]:
+        clock, found = await _look(ask, at)
+        return clock, {ref: one.state if one.error is None else one.error for ref, one in found.items()}
 
-
-def _more(want: Want, record: SessionRecord | None, clock: Clock) -> Want | None:
-    """``want`` with what it means for this record: open work, a layer; None when it means nothing more."""
-    if record is None:
-        return None
-    run_ids: list[str] = []
-    call_seqs: list[int] = []
-    streams: list[StreamKey] = []
-    has_layer = want.layered(record)
-    with_turn = has_layer
-    if want.open_work or is_overdue(record, clock):
-        run_ids += [waiting.run_id for waiting in record.queue]
-        run_ids += [child.run_id for child in record.children]
-        call_seqs += [call.seq for call in record.open_calls]
-        streams += [stream.key for stream in record.streams]
-        with_turn = True
-    if with_turn and record.turn is not None:
-        run_ids.append(record.turn.run_id)
-    if not (run_ids or call_seqs or streams):
-        return None
-    opened = Want(run_ids=tuple(run_ids), call_seqs=tuple(call_seqs), streams=tuple(streams), working_memory=has_layer)
-    return merge_wants([want, opened])
+    return await looking.load(look, wanted)
 
 
 async def _look(ask: Ask, wanted: Mapping[SessionRef, Want]) -> tuple[Clock, dict[SessionRef, Found]]:

@@ -62,6 +62,7 @@ class Pool(Generic[L]):
         self._free = asyncio.Semaphore(address.pool_size)
         self._away_since: float | None = None
         self._closed = False
+        self.losses = 0  # whoever was asked before may not be the one who answers now
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[L]:
@@ -129,6 +130,7 @@ class Pool(Generic[L]):
 
     def forget_idle(self) -> None:
         """One was lost: what is idle may be as dead, or lead to a server that is not the first any more."""
+        self.losses += 1
         while self._idle:
             self._idle.pop().terminate()
 

@@ -14,7 +14,7 @@ from satchel.domain.record import SessionStatus
 from satchel.domain.run import RunStatus
 from satchel.domain.state import Clock, Want
 from satchel.domain.stream import StreamKey
-from satchel.errors import StoreMisused
+from satchel.errors import StoreMisused, StoreUnavailable
 from satchel.store import (
     CallPage,
     Change,
@@ -51,6 +51,7 @@ class _Open:
         self.hints = hints
         self.contention = Contention()
         self.recent = recent
+        self.vouched = -1  # after how many losses the server last vouched for what it shows
         self.tasks: set[asyncio.Task[Any]] = set()
 
 
@@ -88,6 +89,10 @@ class ServerStore(Store):
     ) -> tuple[Sequence[Change], Written]:
         """Lock, load, decide and write in one transaction: nobody comes between; also what was decided."""
         raise NotImplementedError
+
+    async def _vouch(self, pool: Pool[Any]) -> None:
+        """Until what the server shows is as safe as what it acknowledges. It may have come back from a crash with commits that
+        nobody was told of, and that a failover would lose."""
 
     async def _erase(self, pool: Pool[Any], ref: SessionRef, limit: int) -> int:
         raise NotImplementedError
@@ -163,6 +168,22 @@ class ServerStore(Store):
     async def _transact(
         self, opened: _Open, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
     ) -> list[Outcome]:
+        """Again, once, when a connection was lost before anything was written."""
+        losses = opened.pool.losses
+        try:
+            return await self._transact_once(opened, wanted, decide)
+        except StoreUnavailable as error:
+            if opened.pool.losses == losses or isinstance(error.__cause__, TimeoutError):
+                raise
+        return await self._transact_once(opened, wanted, decide)
+
+    async def _transact_once(
+        self, opened: _Open, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
+    ) -> list[Outcome]:
+        if opened.vouched != opened.pool.losses:
+            losses = opened.pool.losses
+            await self._vouch(opened.pool)
+            opened.vouched = losses
         if opened.contention.is_met(wanted):
             opened.recent.forget(wanted)
             changes, written = await self._write_locked(opened.pool, wanted, decide)

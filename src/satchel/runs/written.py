@@ -1,0 +1,17 @@
+"""What a verb of runs answers."""
+
+from __future__ import annotations
+
+from satchel.access import Access
+from satchel.domain.decisions.decision import Decision
+from satchel.domain.run import Run
+
+
+async def run_written(access: Access, decision: Decision[Run]) -> Run:
+    """The run after this decision; of one that is repeated, as it was first answered."""
+    done = await access.submit(decision)
+    if not done.replayed:
+        return done.value
+    from satchel.sessions.run_then import run_as_answered  # sessions stand on runs
+
+    return await run_as_answered(access, decision.ref, done.answer, done.value)

@@ -1,0 +1,132 @@
+"""A retry is answered as the first call was, whatever happened to the same thing since; only a Session is read now."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from satchel.domain.run import Attempt
+from satchel.errors import SessionDeleted
+from satchel.testing.stage import ADAS_AGENT, Stage, said, unchanged
+from satchel.testing.suite import StoreSuite
+
+Write = Callable[[], Awaitable[Any]]
+
+
+class ReplaySuite(StoreSuite):
+    async def test_a_retry_shows_what_was_first_answered_whatever_came_after(self, stage: Stage) -> None:
+        sid = await stage.session()
+        done = await _Work(stage, sid).all()
+        await stage.sessions(ADAS_AGENT).close_session(sid)
+        async with unchanged(stage, sid):
+            for name, write, first in done:
+                again = await write()
+                assert _flags(again) == {True}, name
+                assert _shown(again) == _shown(first), name
+
+    async def test_a_retry_in_a_tombstone_is_not_denied(self, stage: Stage) -> None:
+        sid = await stage.session()
+        runs = stage.runs()
+
+        async def add() -> Any:
+            return await runs.add_run(sid, goal="g", start=True, idempotency_key="add")
+
+        first = await add()
+        await runs.add_step(sid, Attempt(first.run_id, 1), "m", input_tokens=5)
+        await stage.sessions().delete_session(sid)
+        try:
+            again = await add()
+        except SessionDeleted:  # its rows are erased
+            return
+        assert (again.run_id, again.replayed) == (first.run_id, True)
+
+
+class _Work:
+    """Each verb of a session's parts with a key, among them much that changes what others showed."""
+
+    def __init__(self, stage: Stage, sid: str) -> None:
+        self._clock = stage.clock
+        self._sid = sid
+        self._agent = stage.sessions(ADAS_AGENT)
+        self._runs = stage.runs()
+        self._done: list[tuple[str, Write, Any]] = []
+
+    async def do(self, verb: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Any:
+        key = f"{len(self._done)} {verb.__name__}".replace(" ", "-")
+
+        async def write() -> Any:
+            return await verb(self._sid, *arguments, idempotency_key=key, **options)
+
+        first = await write()
+        self._done.append((key, write, first))
+        self._clock.pass_time(1)
+        return first
+
+    async def all(self) -> list[tuple[str, Write, Any]]:
+        await self._parts()
+        await self._run()
+        return self._done
+
+    async def _parts(self) -> None:
+        do, agent = self.do, self._agent
+        message = await do(agent.append_message, said("a"))
+        await do(agent.append_messages, [said("b"), said("c")])
+        for outcome in ({"result": 1}, {"error": "x"}, {"cancelled": True}):
+            call = await do(agent.start_tool_call, "t", {"a": 1})
+            await do(agent.finish_tool_call, call.seq, **outcome)
+        await do(agent.append_tool_history, {"tool": "t", "arguments": {}, "result": 1})
+        await do(agent.retract_message, message.message_id)
+        await do(agent.update_working_memory, {"append": {"plan": "a"}})
+        await do(agent.replace_working_memory, {"goal": "g"}, expected_version=await self._version())
+
+    async def _version(self) -> int:
+        return (await self._agent.get_session(self._sid, include=())).version
+
+    async def _run(self) -> None:
+        do, agent, runs = self.do, self._agent, self._runs
+        run = await do(runs.add_run, goal="g", input="x", memory="run", max_attempts=3)
+        attempt = await self._started(run.run_id)
+        queued = await do(runs.add_run, goal="q", input="later", on_busy="queue")
+        call = await do(agent.start_tool_call, "t", {"z": 1}, step="s", attempt=attempt)
+        await do(agent.finish_tool_call, call.seq, result=5, attempt=attempt)
+        await do(agent.start_tool_call, "t", {"z": 1}, step="s", attempt=attempt)  # is told the outcome
+        await do(runs.add_step, attempt, "m", input_tokens=5, output_tokens=6)
+        child = await do(runs.add_child_run, attempt, goal="c")
+        await do(runs.add_step, Attempt(child.run_id, 1), "m", input_tokens=1, output_tokens=1)
+        await do(agent.update_working_memory, {"append": {"plan": "b"}}, attempt=Attempt(child.run_id, 1))
+        await do(runs.complete_run, Attempt(child.run_id, 1))
+        await do(agent.update_working_memory, {"set": {"goal": "own", "notes": {"n": 1}}}, attempt=attempt)
+        await do(runs.add_step, attempt, "m", input_tokens=7, output_tokens=8)
+        await do(runs.hand_back_run, attempt)
+        attempt = await self._started(run.run_id)
+        await do(agent.update_working_memory, {"append": {"errors": "e"}}, attempt=attempt)
+        await do(runs.ask_question, attempt, "how", "?", schema={"type": "integer"})
+        await do(runs.answer_run, run.run_id, 5)
+        attempt = await self._started(run.run_id)
+        await do(runs.ask_question, attempt, "how", "?", schema={"type": "integer"})  # is told the answer
+        await do(agent.update_working_memory, {"set": {"goal": "last"}}, attempt=attempt)
+        await do(runs.cancel_run, run.run_id)
+        await do(runs.complete_run, attempt)
+        attempt = await self._started(queued.run_id)
+        await do(runs.add_step, attempt, "m", input_tokens=1)
+        await do(runs.fail_run, attempt, code="x", message="y")
+        waiting = await do(runs.add_run, goal="w", input="never")
+        await do(runs.cancel_run, waiting.run_id)
+
+    async def _started(self, run_id: str) -> Attempt:
+        return Attempt(run_id, (await self.do(self._runs.start_run, run_id)).attempt)
+
+
+def _parts_of(answer: Any) -> tuple[Any, ...]:
+    if isinstance(answer, tuple):
+        return answer
+    return (answer.run,) if hasattr(answer, "is_answered") else (answer,)
+
+
+def _flags(answer: Any) -> set[bool]:
+    return {part.replayed for part in _parts_of(answer)}
+
+
+def _shown(answer: Any) -> list[Any]:
+    parts = [(part.version, part.to_dict()) for part in _parts_of(answer)]
+    return [*parts, answer.is_answered, answer.answer] if hasattr(answer, "is_answered") else parts
