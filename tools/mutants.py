@@ -324,7 +324,7 @@ MUTANTS = (
         edits=(
             Edit(
                 path="src/satchel/cli/deleting.py",
-                old="if not any(variable(name) not in os.environ for name in given):",
+                old="if not any(is_typed(name) for name in given):",
                 new="if not given:",
             ),
         ),

@@ -60,10 +60,10 @@ class Follower:
         self._text = text
         self._told: dict[StreamKey, int] = {} if position is None else {StreamKey(*position[:3]): position.offset}
         self._ended = False
-        self._short: tuple[int, int] | None = None  # where the last look ended, and what the record counted
         # Where a failover may take back what was not acknowledged yet, the last event that was seen is looked at again.
         self._looks_back = not store.capabilities.prefix_after_failover
         self._last: Event | None = None
+        self._short: tuple[int, int] | None = None  # where the last look ended, and what the record counted
 
     async def follow(self) -> AsyncIterator[Event | TextDelta]:
         while not self._is_over():
@@ -93,13 +93,13 @@ class Follower:
         )
         if page.record is None:
             return page
-        there = page.events[0] if back and page.events and page.events[0].seq == self._after else None
-        if page.record.last_seq < self._after or (self._last is not None and there != self._last):
+        first = page.events[0] if back and page.events else None
+        there = first if first is not None and first.seq == self._after else None  # else its row is lost
+        is_other = self._last is not None and there is not None and not there.is_corrupt and there != self._last
+        if page.record.last_seq < self._after or is_other:
             raise ResyncRequired(session_id=self._ref.session_id, after=self._after, last_seq=page.record.last_seq)
-        if there is None:
-            return page
-        self._last = there
-        return msgspec.structs.replace(page, events=page.events[1:])
+        self._last = self._last or there
+        return msgspec.structs.replace(page, events=page.events[:PAGE] if there is None else page.events[1:])
 
     def _wanted(self, page: EventPage) -> list[Event]:
         wanted: list[Event] = []

@@ -22,6 +22,7 @@ PROGRAMS: dict[str, Program] = {
         KILLS,
         FAILOVER,
         CUT_OFF,
+        FAILOVER,
         POWER_CUT,
         FULL_DISK,
         FULL_MEMORY,

@@ -129,7 +129,7 @@ class ContentVerbs(Model):
             call = self._new_call(change, "tool_call_recorded", tool, arguments, label, writer)
             outcome = {"result": value} if ok else {"error": value}
             status = "succeeded" if ok else "failed"
-            if label in session.asked:
+            if change.is_asked(call.run_id, label):
                 change.end_call(call, status, **outcome)
             else:
                 change.ended_call(call, status, **outcome)

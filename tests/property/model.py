@@ -405,17 +405,23 @@ class Change:
         facts = {"body": body, "role": role, "run_id": run_id, "status": status, "refers_to": refers_to}
         seq = self.event("message", actor=actor, **facts)
         self.touch("messages")
-        self.session.asked = [*self.session.asked, *asks][-128:]
-        if answers in self.session.asked:
-            self.session.asked.remove(answers)
+        self.session.asked = [*self.session.asked, *[self.as_asked(run_id, label) for label in asks]][-128:]
+        if self.is_asked(run_id, answers):
+            self.session.asked.remove(self.as_asked(run_id, answers))
         return seq
+
+    def as_asked(self, run_id: str | None, label: str | None) -> str:
+        """A child's labels are its own."""
+        return f"{run_id}\n{label}" if run_id in self.session.children else f"{label}"
+
+    def is_asked(self, run_id: str | None, label: str | None) -> bool:
+        return label is not None and self.as_asked(run_id, label) in self.session.asked
 
     # -- tool calls
 
     def end_call(self, call: ModelCall, status: str, *, result: Any = None, error: Any = None) -> None:
         """By a message of ours if an assistant asked for this label, else by an event."""
-        asked = call.label is not None and call.label in self.session.asked and status in ("succeeded", "failed")
-        if asked:
+        if self.is_asked(call.run_id, call.label) and status in ("succeeded", "failed"):
             said = error if status == "failed" else result
             body = {
                 "role": "tool",
