@@ -28,10 +28,11 @@ Job = tuple[Callable[[R], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"
 class Crew(Generic[R]):
     """``size`` threads. Each makes its resource by ``make`` when it first has work (a failure is that work's, and is tried
     again by the next), and closes it at the end. Jobs are begun in the order in which they came, and are done even if
-    nobody waits for them any more."""
+    nobody waits for them any more. ``rest``: what is to be done with the resource after each, once its result is on its way."""
 
-    def __init__(self, name: str, size: int, make: Callable[[], R]) -> None:
+    def __init__(self, name: str, size: int, make: Callable[[], R], *, rest: Callable[[R], None] | None = None) -> None:
         self._make = make
+        self._rest = rest
         self._jobs: SimpleQueue[Job[R] | None] = SimpleQueue()
         self._closed = False
         self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for _ in range(size)]
@@ -72,6 +73,8 @@ class Crew(Generic[R]):
                 result, error = None, caught
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(_settle, future, result, error)
+            if self._rest is not None and resource is not None:
+                self._rest(resource)
             del job, work, future, result, error  # not until the next job comes
         if resource is not None:
             resource.close()

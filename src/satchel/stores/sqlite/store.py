@@ -71,7 +71,9 @@ class _Open:
 
         self.process = os.getpid()
         self.watch = Watch(partial(connect, path, read_only=True))
-        self.writer = Crew("satchel-sqlite-write", 1, lambda: Writer(path, clock, self.watch.committed))
+        self.writer = Crew(
+            "satchel-sqlite-write", 1, lambda: Writer(path, clock, self.watch.committed), rest=Writer.rest
+        )
         self.readers = Crew("satchel-sqlite-read", READERS, reader)
         self.reads = Reads(self.readers, clock)
         self.not_begun: dict[Hashable, _Shared] = {}

@@ -86,6 +86,7 @@ class Writer:
         self._commits = 0
         self._log_path = path.with_name(path.name + "-wal")
         self._records: dict[SessionRef, SessionRecord] = {}  # as they are now, while nobody else commits
+        self._untold: dict[SessionRef, SessionRecord] = {}
         self._data_version: int | None = None
         create_file(path)
         with translated():
@@ -162,7 +163,7 @@ class Writer:
             return [self._apply_alone(change) for change in changes]
         except CommitFailed:
             return [Outcome.UNKNOWN] * len(changes)
-        self._tell(changes, outcomes)
+        self._note(changes, outcomes)
         return outcomes
 
     def _apply(self, changes: Sequence[Change], known: Known) -> list[Outcome]:
@@ -206,17 +207,22 @@ class Writer:
             StoreError,
         ):  # away, full or busy: nothing was stored, and whoever asks again will hear it
             return Outcome.STALE
-        self._tell([change], outcomes)
+        self._note([change], outcomes)
         return outcome
 
-    def _tell(self, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
-        applied = {
-            change.ref: change.record
-            for change, outcome in zip(changes, outcomes, strict=True)
-            if outcome is Outcome.APPLIED
-        }
-        self._committed(applied.values())
-        for ref, record in applied.items():
+    def _note(self, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
+        for change, outcome in zip(changes, outcomes, strict=True):
+            if outcome is Outcome.APPLIED:
+                self._untold[change.ref] = change.record
+
+    def rest(self) -> None:
+        """What can wait until a job's answer is on its way, and is done before the next: who waits for events is told, and
+        records are kept."""
+        untold, self._untold = self._untold, {}
+        if not untold:
+            return
+        self._committed(untold.values())
+        for ref, record in untold.items():
             self._records.pop(ref, None)  # it becomes the newest
             self._records[ref] = record
         while len(self._records) > KEPT_RECORDS:
