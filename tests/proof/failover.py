@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import satchel
 from satchel import RunManager, SessionManager
@@ -177,6 +179,10 @@ async def failover(task: Task) -> Report:
             faults.tell_of_lost()
             unknown = await ledger.ask_again(sessions, runs, every)
             await settle_runs(store, runs, ledger, run_sessions)
+        if ledger.faults and not task.weak:
+            kept = Path(tempfile.mkdtemp(prefix="satchel-failover-"))
+            cluster.keep_logs(kept)
+            ledger.faults.append(f"what the nodes said is in {kept}")
     return Report(
         figures={
             "acknowledged": len(ledger.done),

@@ -349,6 +349,12 @@ class PatroniCluster:
             remove(self._folder)
             self._folder = None
 
+    def keep_logs(self, folder: Path) -> None:
+        """A copy of all that the nodes said, for after their end."""
+        assert self._folder is not None
+        for log in self._folder.glob("*.log"):
+            shutil.copy(log, folder)
+
     def log(self) -> str:
         """What the nodes said."""
         return "\n".join(f"{node.name}: {node.log()}" for node in self.nodes)
