@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -126,17 +127,20 @@ def test_the_printed_sql_does_what_opening_the_store_does(
     assert cli("sessions", "list").code == 5
 
 
+MORE_FILES = [f"more-{number}.db" for number in range(9)]  # ten starts are needed for two to meet inside a step
+APART = 0.15  # seconds
+
 # A server that starts: of tomorrow, or of today.
 _SERVER = f"""
-import asyncio, sys
+import asyncio, sys, time
 from satchel.errors import SchemaMismatch
 from satchel.stores.{{dialect}} import schema, {{store}}
-later, url = sys.argv[1:]
+later, *urls = sys.argv[1:]
 if later == "later":
     schema.MIGRATIONS[schema.KNOWN + 1] = {LATER!r}
     schema.KNOWN += 1
 
-async def start():
+async def start(url):
     store = {{store}}(url)
     try:
         await store.open()
@@ -146,27 +150,42 @@ async def start():
         print("open", (await store.schema()).found)
         await store.close()
 
-asyncio.run(start())
+print("here", flush=True)
+began = float(sys.stdin.read())  # when all are
+for number, url in enumerate(urls):
+    time.sleep(max(0.0, began + {APART} * number - time.time()))
+    asyncio.run(start(url))
 """
 
 
-def start_ten(dialect: str, store: str, url: str) -> list[str]:
-    """What they said: seven of tomorrow, and three that know one step less."""
+def start_ten(dialect: str, store: str, urls: Sequence[str]) -> list[list[str]]:
+    """What they said of each of the stores, where they met at an instant: seven of tomorrow, and three that know one step less."""
     script = _SERVER.format(dialect=dialect, store=store)
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", script, "today" if number % 3 == 2 else "later", url],
+            [sys.executable, "-c", script, "today" if number % 3 == 2 else "later", *urls],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            text=True,
         )
         for number in range(10)
     ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+    began = str(time.time() + 0.1)
     said = []
     for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(began)
+        process.stdin.close()
+        process.stdin = None
+    for process in processes:
         out, err = process.communicate(timeout=100)
-        assert process.returncode == 0, err.decode()
-        said.append(out.decode().strip())
-    return said
+        assert process.returncode == 0, err
+        said.append(out.splitlines())
+    return [list(of_one) for of_one in zip(*said, strict=True)]
 
 
 @pytest.mark.slow
@@ -178,9 +197,9 @@ def test_ten_processes_that_start_at_once_take_each_step_once_and_older_ones_giv
 ) -> None:
     url = STORE if dialect == "sqlite" else new_database()
     known = DIALECTS[dialect].KNOWN
-    said = start_ten(dialect, store, "agent.db" if dialect == "sqlite" else url)
-    assert [one for number, one in enumerate(said) if number % 3 != 2] == [f"open {known + 1}"] * 7
-    assert set(said) <= {f"open {known + 1}", f"open {known}", f"refused {known + 1}"}
+    for said in start_ten(dialect, store, ["agent.db", *MORE_FILES] if dialect == "sqlite" else [url]):
+        assert [one for number, one in enumerate(said) if number % 3 != 2] == [f"open {known + 1}"] * 7
+        assert set(said) <= {f"open {known + 1}", f"open {known}", f"refused {known + 1}"}
     monkeypatch.setenv("SATCHEL_STORE", url)
     assert f"schema {known + 1}, up to date" in tomorrow(dialect, "migrate", "status")
     assert cli("sessions", "list", "--tenant", TENANT, "--json").error["code"] == "schema_mismatch"
