@@ -106,30 +106,34 @@ class KeyRing:
 
     async def find(self, text: str) -> ApiKey:
         """The key that ``text`` is. Raises Unauthenticated, and StoreError when it has to be looked for and cannot."""
-        age = time.monotonic() - self._looked
+        asked = time.monotonic()
+        age = asked - self._looked
         if age <= REFRESH:
             known = self._opened.get(hashlib.sha256(text.encode("utf-8", "replace")).digest())
             if known is not None and not known.is_expired(time.time_ns() // 1000):
                 return known
         key_id, secret = split_key(text)
-        if age > REFRESH or (age > IMPATIENCE and key_id not in self._keys):
-            await self._look()
+        if age > REFRESH:
+            await self._look(asked)
+        elif key_id not in self._keys:  # it may have been made since
+            await asyncio.sleep(max(0.0, IMPATIENCE - age))
+            await self._look(asked)
         key = check_key(self._keys.get(key_id), secret, time.time_ns() // 1000)
         self._opened[hashlib.sha256(text.encode()).digest()] = key
         return key
 
-    async def _look(self) -> None:
-        asked = time.monotonic()
+    async def _look(self, asked: float) -> None:
         async with self._looking:
             if self._looked >= asked:  # somebody else did, while this one waited
                 return
+            began = time.monotonic()
             setting = await self._store.store.setting(SETTING)
             revision = 0 if setting is None else setting.revision
             if revision != self._revision:
                 self._opened = {}
                 self._keys = {key.key_id: key for key in _keys_in(setting)}
                 self._revision = revision
-            self._looked = asked
+            self._looked = began
 
     async def _change(self, change: _Change) -> None:
         for _ in range(TRIES):
