@@ -139,7 +139,7 @@ def test_what_changed_since_it_was_listed_is_left(cli: Cli, monkeypatch: pytest.
     listed = choosing._listed  # noqa: SLF001  # between the list and the deletion
 
     async def then_somebody_writes(sessions: SessionManager, *rest: object) -> object:
-        found = await listed(sessions, *rest)  # type: ignore[arg-type]
+        found = await listed(sessions, *rest)  # type: ignore[arg-type]  # handed on as they came
         await sessions.append_message(used, {"role": "user", "content": "still here"})
         return found
 

@@ -180,7 +180,7 @@ async def test_a_wrong_key_is_no_identity_and_stands_in_no_error(url: str) -> No
     assert "secret" not in str(refused.value) + repr(client)
     for bad in ("", "a b", "ключ", 3, "k\r\nX: y"):
         with pytest.raises(InvalidInput) as wrong:
-            satchel.connect(url, bad)  # type: ignore[arg-type]
+            satchel.connect(url, bad)  # type: ignore[arg-type]  # wrong on purpose
         assert (wrong.value.field, str(bad) in str(wrong.value) and len(str(bad)) > 1) == ("key", False)
 
 

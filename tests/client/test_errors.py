@@ -103,7 +103,7 @@ async def _exists(sessions: SessionManager) -> None:
 REFUSED: dict[str, tuple[type[SatchelError], Callable[[At], Awaitable[Any]]]] = {
     "unknown session": (errors.SessionNotFound, lambda at: at.sessions.get_session("sess_unknown")),
     "impossible id": (errors.SessionNotFound, lambda at: at.sessions.get_session("a/../b?c#d é")),
-    "an id that is none": (errors.InvalidInput, lambda at: at.sessions.get_session(3)),  # type: ignore[arg-type]
+    "an id that is none": (errors.InvalidInput, lambda at: at.sessions.get_session(3)),  # type: ignore[arg-type]  # on purpose
     "unknown run": (errors.RunNotFound, lambda at: at.runs.get_run(at.sid, "run_unknown")),
     "impossible run": (errors.RunNotFound, lambda at: at.runs.get_run(at.sid, "a/b")),
     "unknown message": (errors.MessageNotFound, lambda at: at.sessions.retract_message(at.sid, 99)),

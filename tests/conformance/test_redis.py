@@ -69,7 +69,7 @@ class RedisStores(StoreSuite):
         return RedisStore(emptied_database("conformance", once_for=folder), clock=clock)
 
     @pytest_asyncio.fixture(loop_scope="module")
-    async def stage(  # type: ignore[override]
+    async def stage(  # type: ignore[override]  # a fixture: pytest gives what it names
         self, stores: Stores, clock: SettableClock, tmp_path: Path
     ) -> AsyncIterator[Stage]:
         emptied_database("conformance", once_for=tmp_path)
@@ -79,7 +79,7 @@ class RedisStores(StoreSuite):
         await made.opened.committer.close()
 
     @pytest_asyncio.fixture(loop_scope="module")
-    async def second(  # type: ignore[override]
+    async def second(  # type: ignore[override]  # a fixture: pytest gives what it names
         self, stage: Stage, stores: Stores
     ) -> AsyncIterator[Stage]:
         made = Stage(stores[1], stage.clock, limits=self.limits)

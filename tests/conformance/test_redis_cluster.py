@@ -72,7 +72,7 @@ class RedisClusterStores(StoreSuite):
         return RedisStore(self.stores.cluster.url(), clock=clock)
 
     @pytest_asyncio.fixture(loop_scope="module")
-    async def stage(  # type: ignore[override]
+    async def stage(  # type: ignore[override]  # a fixture: pytest gives what it names
         self, stores: Stores, clock: SettableClock, tmp_path: Path
     ) -> AsyncIterator[Stage]:
         stores.empty(tmp_path)
@@ -84,7 +84,7 @@ class RedisClusterStores(StoreSuite):
         await made.opened.committer.close()
 
     @pytest_asyncio.fixture(loop_scope="module")
-    async def second(  # type: ignore[override]
+    async def second(  # type: ignore[override]  # a fixture: pytest gives what it names
         self, stage: Stage, stores: Stores
     ) -> AsyncIterator[Stage]:
         made = Stage(stores[1], stage.clock, limits=self.limits)

@@ -42,7 +42,7 @@ async def test_no_identity_is_served_nothing_but_health(door: Door) -> None:
     ],
 )
 async def test_what_is_no_key_opens_nothing(door: Door, credentials: str) -> None:
-    answer = await door("GET", "/v1/sessions", who=None, headers={"Authorization": credentials.encode("latin-1")})  # type: ignore[dict-item]
+    answer = await door("GET", "/v1/sessions", who=None, headers={"Authorization": credentials.encode("latin-1")})  # type: ignore[dict-item]  # bytes, as a client may send them
     assert answer.status_code == 401
     assert len(credentials) < 10 or credentials[7:] not in answer.text
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import satchel
+from satchel import Principal, SessionManager
 from satchel.domain.ids import SessionRef
 from satchel.errors import InvalidInput, StoreMisused
 from satchel.store import Change, Store
@@ -158,3 +160,17 @@ async def test_what_is_asked_of_a_crew_that_is_gone_is_refused(tmp_path: Path) -
     await crew.close()
     with pytest.raises(StoreMisused):
         await crew.run(lambda _: 1)
+
+
+async def test_what_fails_behind_an_answer_keeps_no_later_write_from_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Followers are told after a write was answered, by the thread that writes."""
+    monkeypatch.setattr(Watch, "committed", lambda *_: 1 / 0)
+    async with satchel.open(f"sqlite:///{tmp_path}/agent.db") as store:
+        sessions = SessionManager(store, Principal.local())
+        session = await sessions.create_session()
+        for _ in range(3):
+            async with asyncio.timeout(10):
+                await sessions.append_message(session.session_id, {"role": "user", "content": "x"})
+    assert "ZeroDivisionError" in caplog.text

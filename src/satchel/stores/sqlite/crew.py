@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
 from satchel.errors import StoreMisused
+
+_log = logging.getLogger("satchel.stores.sqlite")
 
 T = TypeVar("T")
 
@@ -74,7 +77,10 @@ class Crew(Generic[R]):
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(_settle, future, result, error)
             if self._rest is not None and resource is not None:
-                self._rest(resource)
+                try:
+                    self._rest(resource)
+                except Exception:  # noqa: BLE001  # its job is answered; those that come next must be, too
+                    _log.exception("what was left behind an answer failed")
             del job, work, future, result, error  # not until the next job comes
         if resource is not None:
             resource.close()

@@ -216,17 +216,17 @@ class Writer:
                 self._untold[change.ref] = change.record
 
     def rest(self) -> None:
-        """What can wait until a job's answer is on its way, and is done before the next: who waits for events is told, and
-        records are kept."""
+        """What can wait until a job's answer is on its way, and is done before the next: records are kept, and who waits for
+        events is told."""
         untold, self._untold = self._untold, {}
         if not untold:
             return
-        self._committed(untold.values())
         for ref, record in untold.items():
             self._records.pop(ref, None)  # it becomes the newest
             self._records[ref] = record
         while len(self._records) > KEPT_RECORDS:
             del self._records[next(iter(self._records))]
+        self._committed(untold.values())
 
     def _log_size(self) -> int:
         try:
