@@ -9,9 +9,9 @@ Everything here may be called by several tasks at once, and any call may be canc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from enum import Enum
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from satchel.domain.run import RunRow, RunStatus
 from satchel.domain.state import Clock, SessionState, Want
 from satchel.domain.stream import Piece, StreamKey
 from satchel.domain.tool_call import CallRow
-from satchel.errors import SatchelError
+from satchel.errors import OutcomeUnknown, SatchelError
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +120,20 @@ class Landing(asyncio.Future[T]):
         super().set_exception(exception)
         if self.heard is not None:
             self.heard(self)
+
+    async def bring(self, work: Coroutine[Any, Any, T]) -> None:
+        """What ``work`` comes to, for a task of its own. Who goes away from the landing does not stop the work."""
+        try:
+            outcomes = await work
+        except BaseException as error:
+            if not self.done():
+                stopped = isinstance(error, asyncio.CancelledError)
+                self.set_exception(OutcomeUnknown("the event loop stopped") if stopped else error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            if not self.done():
+                self.set_result(outcomes)
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, gc=False):

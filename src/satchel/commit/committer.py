@@ -23,6 +23,7 @@ V = TypeVar("V")
 
 BATCH_DECISIONS = 256
 BATCH_BYTES = 4 * 1024 * 1024
+WORTH_SHARING = 16  # sessions that wait: where two batches may be in flight, each then takes a half
 SURELY_LONE = 16  # batches of one decision, after which the next is not expected to have company
 
 
@@ -134,9 +135,12 @@ class Committer:
             return found
         batch: dict[SessionRef, list[Waiting]] = {}
         count = size = 0
+        most = self._share()
         for ref in list(self._waiting):
             if ref in self._in_flight:
                 continue
+            if len(batch) == most:
+                break
             queue = self._waiting[ref]
             taken = 0
             for waiting in queue:
@@ -150,6 +154,14 @@ class Committer:
             if count == BATCH_DECISIONS or size > BATCH_BYTES:
                 break
         return batch
+
+    def _share(self) -> int:
+        """Sessions for the next batch. Writers that all wait for one batch come back together, and the store is idle while they
+        are answered and the next is decided: of two halves one is written while the other is decided."""
+        waiting = len(self._waiting)
+        if self._batches or waiting < WORTH_SHARING or self._store.capabilities.parallel_batches == 1:
+            return waiting
+        return (waiting + 1) // 2
 
     def _take_apart(self) -> dict[SessionRef, list[Waiting]]:
         """Of one session those that go apart, or the first of those that go alone. They stand before all others of it."""

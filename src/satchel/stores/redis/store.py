@@ -24,6 +24,7 @@ from satchel.store import (
     Change,
     EventPage,
     Finding,
+    Landing,
     Loaded,
     Outcome,
     PartialPage,
@@ -199,9 +200,10 @@ class RedisStore(Store):
     def transact(
         self, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
     ) -> Awaitable[list[Outcome]]:
-        """A task of its own already: whoever cancels it loses the connection that it was using."""
         opened = self._live()
-        return self._kept(opened, opened.transactions.transact(wanted, decide))
+        landing: Landing[list[Outcome]] = Landing()
+        _ = self._kept(opened, landing.bring(opened.transactions.transact(wanted, decide)))
+        return landing
 
     # One session
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from satchel.errors import SatchelError, StoreBusy, StoreUnavailable
@@ -64,21 +65,24 @@ class Pool(Generic[L]):
         self._closed = False
         self.losses = 0  # whoever was asked before may not be the one who answers now
 
-    @asynccontextmanager
-    async def use(self) -> AsyncIterator[L]:
+    def use(self) -> AbstractAsyncContextManager[L]:
         """Raises StoreBusy when no connection is free in time, StoreUnavailable when the server is away. Driver's errors of
         the block leave it as they are."""
+        return _Use(self)
+
+    async def enter(self) -> L:
         await self._enter()
         try:
-            line = await self._take()
-            try:
-                yield line
-            except BaseException as error:
-                self._put_back(line, usable=self.faults.leaves_usable(error))
-                if self.faults.is_lost(error):
-                    self.forget_idle()
-                raise
-            self._put_back(line, usable=True)
+            return await self._take()
+        except BaseException:
+            self._free.release()
+            raise
+
+    def leave(self, line: L, error: BaseException | None) -> None:
+        try:
+            self._put_back(line, usable=error is None or self.faults.leaves_usable(error))
+            if error is not None and self.faults.is_lost(error):
+                self.forget_idle()
         finally:
             self._free.release()
 
@@ -144,6 +148,24 @@ class Pool(Generic[L]):
             await line.close(CLOSE_PATIENCE)
         except self.faults.errors:
             line.terminate()
+
+
+class _Use(AbstractAsyncContextManager[L]):
+    """A class and not a generator: each statement goes through it."""
+
+    __slots__ = ("_line", "_pool")
+
+    def __init__(self, pool: Pool[L]) -> None:
+        self._pool = pool
+
+    async def __aenter__(self) -> L:
+        self._line = await self._pool.enter()
+        return self._line
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._pool.leave(self._line, error)
 
 
 class Again:

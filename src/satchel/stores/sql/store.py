@@ -19,6 +19,7 @@ from satchel.store import (
     CallPage,
     Change,
     EventPage,
+    Landing,
     Loaded,
     Outcome,
     PartialPage,
@@ -29,30 +30,17 @@ from satchel.store import (
     Store,
 )
 from satchel.stores.sql.hints import Hints
+from satchel.stores.sql.opened import Opened
 from satchel.stores.sql.pool import Pool
 from satchel.stores.sql.reads import Fetch, Reading
 from satchel.stores.sql.recent import Recent
-from satchel.stores.sql.writing import NO_BASIS, Basis, Contention, Written, basis_of
+from satchel.stores.sql.writing import NO_BASIS, Basis, Written, basis_of
 
 T = TypeVar("T")
 Row = Any
 Decide = Callable[[Loaded], Sequence[Change]]
 
 LEASE_CLOCK = "server"  # leases count on the server's wall clock: the one that all processes share
-
-
-class _Open:
-    """What an open store holds."""
-
-    def __init__(self, pool: Pool[Any], hints: Hints, recent: Recent) -> None:
-        self.process = os.getpid()
-        self.loop = asyncio.get_running_loop()
-        self.pool = pool
-        self.hints = hints
-        self.contention = Contention()
-        self.recent = recent
-        self.vouched = -1  # after how many losses the server last vouched for what it shows
-        self.tasks: set[asyncio.Task[Any]] = set()
 
 
 class ServerStore(Store):
@@ -62,7 +50,7 @@ class ServerStore(Store):
 
     def __init__(self, *, clock: Callable[[], Clock] | None = None) -> None:
         self._clock = clock
-        self._opened: _Open | None = None
+        self._opened: Opened | None = None
         self._opening: asyncio.Lock | None = None
 
     # What each store says itself. They raise SatchelErrors only.
@@ -109,7 +97,7 @@ class ServerStore(Store):
                 self._live()
                 return
             pool, hints = await self._start()
-            self._opened = _Open(pool, hints, Recent(self._read_clock))
+            self._opened = Opened(pool, hints, Recent(self._read_clock))
 
     async def close(self) -> None:
         opened, self._opened = self._opened, None
@@ -120,7 +108,7 @@ class ServerStore(Store):
         await opened.hints.close()
         await opened.pool.close()
 
-    def _live(self) -> _Open:
+    def _live(self) -> Opened:
         if self._opened is None:
             raise StoreMisused(
                 "the store is not open: use `async with satchel.open(url) as store`, or await store.open()"
@@ -131,14 +119,14 @@ class ServerStore(Store):
             raise StoreMisused("the store was opened on another event loop; open one here")
         return self._opened
 
-    def _kept(self, opened: _Open, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _kept(self, opened: Opened, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """``close`` waits for it."""
         task = opened.loop.create_task(work)
         opened.tasks.add(task)
         task.add_done_callback(opened.tasks.discard)
         return task
 
-    def _apart(self, opened: _Open, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+    def _apart(self, opened: Opened, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """In a task of its own, which goes on when the caller is cancelled: a statement that is on its way is not left."""
         return asyncio.shield(self._kept(opened, work))
 
@@ -161,12 +149,13 @@ class ServerStore(Store):
     def transact(
         self, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
     ) -> Awaitable[list[Outcome]]:
-        """A task of its own already: whoever cancels it loses the connection that it was using."""
         opened = self._live()
-        return self._kept(opened, self._transact(opened, wanted, decide))
+        landing: Landing[list[Outcome]] = Landing()
+        _ = self._kept(opened, landing.bring(self._transact(opened, wanted, decide)))
+        return landing
 
     async def _transact(
-        self, opened: _Open, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
+        self, opened: Opened, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
     ) -> list[Outcome]:
         """Again, once, when a connection was lost before anything was written."""
         losses = opened.pool.losses
@@ -178,7 +167,7 @@ class ServerStore(Store):
         return await self._transact_once(opened, wanted, decide)
 
     async def _transact_once(
-        self, opened: _Open, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
+        self, opened: Opened, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
     ) -> list[Outcome]:
         if opened.vouched != opened.pool.losses:
             losses = opened.pool.losses
@@ -187,7 +176,7 @@ class ServerStore(Store):
         if opened.contention.is_met(wanted):
             opened.recent.forget(wanted)
             changes, written = await self._write_locked(opened.pool, wanted, decide)
-            return _settle(opened, changes, written)
+            return opened.settle(changes, written)
         if (recalled := opened.recent.recall(wanted)) is not None:
             basis = Basis(basis_of(recalled).records, wanted)
             changes = decide(recalled)
@@ -197,7 +186,7 @@ class ServerStore(Store):
         basis = basis_of(loaded)
         return await self._write(opened, decide(loaded), basis)
 
-    async def _write(self, opened: _Open, changes: Sequence[Change], basis: Basis = NO_BASIS) -> list[Outcome]:
+    async def _write(self, opened: Opened, changes: Sequence[Change], basis: Basis = NO_BASIS) -> list[Outcome]:
         if not changes:
             return []
         clock = None if self._clock is None else self._clock()
@@ -207,7 +196,7 @@ class ServerStore(Store):
             opened.recent.forget({change.ref: None for change in changes})
             raise
         opened.contention.note(changes, written.outcomes)
-        return _settle(opened, changes, written)
+        return opened.settle(changes, written)
 
     # One session
 
@@ -388,13 +377,3 @@ class ServerStore(Store):
     async def setting(self, name: str, *, base: int | None = None, value: bytes | None = None) -> Setting | None:
         opened = self._live()
         return await self._apart(opened, self._set(opened.pool, name, base, value))
-
-
-def _settle(opened: _Open, changes: Sequence[Change], written: Written) -> list[Outcome]:
-    """Remember it, and tell those who wait."""
-    outcomes = written.outcomes
-    opened.recent.note(changes, outcomes, written.now)
-    opened.hints.committed(
-        [change.record for change, outcome in zip(changes, outcomes, strict=True) if outcome is Outcome.APPLIED]
-    )
-    return outcomes
