@@ -17,6 +17,7 @@ FLOORS: tuple[tuple[str, frozenset[str]], ...] = (
         frozenset(
             {
                 "access",
+                "answered",
                 "calling",
                 "children",
                 "edited",

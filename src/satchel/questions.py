@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from satchel.access import Access, request
+from satchel.answered.runs import run_as_answered
 from satchel.commit import Committed
 from satchel.domain.bodies import QuestionAnswered, read_body
 from satchel.domain.clock import SECOND
@@ -82,8 +83,6 @@ async def ask(
 
 async def _told(access: Access, ref: SessionRef, done: Committed[Run]) -> Run:
     """As it was first answered."""
-    from satchel.sessions.run_then import run_as_answered  # sessions stand on this module
-
     return await run_as_answered(access, ref, done.answer, done.value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from satchel.access import Access
+from satchel.answered.runs import run_as_answered
 from satchel.domain.decisions.decision import Decision
 from satchel.domain.run import Run
 
@@ -12,6 +13,4 @@ async def run_written(access: Access, decision: Decision[Run]) -> Run:
     done = await access.submit(decision)
     if not done.replayed:
         return done.value
-    from satchel.sessions.run_then import run_as_answered  # sessions stand on runs
-
     return await run_as_answered(access, decision.ref, done.answer, done.value)

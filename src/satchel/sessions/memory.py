@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from satchel.access import attempt_part, request
+from satchel.answered.memory import memory_as_answered
 from satchel.domain.decisions.memory import MemoryDecision, PatchMemory, ReplaceMemory
 from satchel.domain.layer import layered
 from satchel.domain.memory import WorkingMemory, admit_memory, admit_patch, memory_from
 from satchel.domain.run import Attempt
-from satchel.sessions.memory_then import memory_as_answered
 from satchel.sessions.reading import SessionReading
 from satchel.sessions.run_view import read_for_run
 from satchel.store import Snapshot

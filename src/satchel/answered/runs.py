@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from satchel.access import Access
+from satchel.answered.memory import PAGE, events_until, layer_until
 from satchel.domain.bodies import QuestionAsked, RunStep, read_body
 from satchel.domain.clock import parse_rfc3339
 from satchel.domain.decisions.runs import as_first_answered
@@ -13,7 +14,6 @@ from satchel.domain.ids import SessionRef
 from satchel.domain.json_text import NO_JSON, raw_json
 from satchel.domain.question import PendingQuestion
 from satchel.domain.run import TERMINAL, Run, RunRow, Usage
-from satchel.sessions.memory_then import PAGE, events_until, layer_until
 
 _encode = msgspec.json.Encoder().encode
 
