@@ -1,6 +1,6 @@
 # Everything here needs make and Python 3.11 or later, and makes the rest itself: `make help`.
 #   PYTHON=/path/to/python3.12   the interpreter that .venv is made from (else the first good python3.x on the PATH)
-#   STORES='sqlite redis'        which stores `make bench` measures
+#   STORES='sqlite redis'        which stores `make bench` measures (else all of them)
 #   STORE=postgresql://…         where `make demo` plays (else on a SQLite file in its folder)
 #   ARGS='-k version'            handed on to demo, serve, test, test-full, proof, bench and mutants
 
@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?=
 ARGS ?=
 STORE ?=
-STORES ?= sqlite
+STORES ?= sqlite postgres mysql redis
 UV_VERSION := 0.13.9
 
 BIN := .venv/bin
@@ -65,7 +65,7 @@ format: venv ## write the blocking managers anew, format the code and repair wha
 	@$(BIN)/ruff check --fix-only --quiet $(CODE)
 	@$(BIN)/ruff format $(CODE)
 
-bench: venv ## run the benchmarks behind the numbers in the docs
+bench: venv databases ## run the benchmarks behind the numbers in the docs
 	@$(BIN)/python -m benchmarks --stores $(STORES) $(ARGS)
 
 mutants: venv ## break the code in small ways and see that a test notices each

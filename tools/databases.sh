@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# databases.sh [full]: the database servers that the tests start for themselves, from Debian's packages, where they are missing and
-# may be installed. Never fails: a test that finds no server says so (and fails in CI).
+# databases.sh [full]: the database servers that the tests start for themselves, and what they break them with, from Debian's packages,
+# where they are missing and may be installed. Never fails: a test that finds no server says so (and fails in CI).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:/usr/sbin:/sbin" DEBIAN_FRONTEND=noninteractive
@@ -13,6 +13,7 @@ missing_servers() {
     command -v pgbouncer >/dev/null || echo pgbouncer
     command -v patroni >/dev/null || printf '%s\n' patroni python3-etcd python3-psycopg2
     command -v etcd >/dev/null || echo etcd-server
+    compgen -G "/usr/lib/*/faketime/libfaketimeMT.so.1" >/dev/null || echo libfaketime
 }
 
 install() { apt-get install --yes --no-install-recommends "$@" </dev/null >/dev/null 2>&1; }

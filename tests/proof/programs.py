@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.proof.chaos import CHAOS
 from tests.proof.cut_off import CUT_OFF
 from tests.proof.exactly_once import EXACTLY_ONCE
 from tests.proof.failing_sync import FAILING_SYNC
@@ -22,12 +23,12 @@ PROGRAMS: dict[str, Program] = {
         KILLS,
         FAILOVER,
         CUT_OFF,
-        FAILOVER,
         POWER_CUT,
         FULL_DISK,
         FULL_MEMORY,
         FAILING_SYNC,
         EXACTLY_ONCE,
+        CHAOS,
         HOSTILE,
         SOAK,
     )

@@ -43,3 +43,11 @@ def test_a_short_history_of_two_processes_is_linearisable() -> None:
     report = run(PROGRAMS["linearisable"], "sqlite", bounds={"events": 600, "processes": 2, "http": 0, "sessions": 2})
     assert report.faults == []
     assert report.figures["events"] >= 500  # type: ignore[operator]  # it is a count
+
+
+@pytest.mark.slow
+def test_a_short_storm_leaves_nothing_undone() -> None:
+    report = run(PROGRAMS["chaos"], "sqlite", bounds={"runs": 150, "faults": 5, "concurrency": 4})
+    assert report.faults == []
+    assert report.figures["kills"] >= 1  # type: ignore[operator]  # it is a count
+    assert report.figures["stops"] >= 1  # type: ignore[operator]  # it is a count

@@ -8,7 +8,20 @@ import signal
 import time
 
 from satchel import RunContext
+from satchel.domain.decisions import decision
+from satchel.domain.record import SessionRecord
+from satchel.domain.run import Attempt
 from satchel.engines import ChatEngine, ChatTool
+
+WORDS = "".join(f"{word} " for word in range(30))  # what `tell` says
+
+
+def _any_attempt(record: SessionRecord, attempt: Attempt) -> str | None:
+    return record.turn.status if record.turn is not None and record.turn.run_id == attempt.run_id else None
+
+
+if os.environ.get("PLANTED") == "no_fence":  # broken on purpose: whoever had the run once may go on with it
+    setattr(decision, "_turns_status", _any_attempt)  # noqa: B010  # the module does not offer it to others
 
 
 def note(what: str, ctx: RunContext) -> None:
@@ -152,7 +165,7 @@ async def tell(ctx: RunContext) -> None:
         await asyncio.sleep(0.3)
         call.result = 0
     async with ctx.stream() as answer:
-        for word in range(30):
+        for word in WORDS.split():
             await answer.write(f"{word} ")
             await asyncio.sleep(0.02)
     note("end", ctx)

@@ -54,12 +54,12 @@ class WorkerProcess:
 
 
 class Workers:
-    """In one folder, on one store, with one file of effects."""
+    """In one folder, on one store (a file in the folder, unless another is given), with one file of effects."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str = "") -> None:
         self._folder = folder
         self._effects = folder / "effects"
-        self.url = f"sqlite:///{folder}/agent.db"
+        self.url = url or f"sqlite:///{folder}/agent.db"
         self.started: list[WorkerProcess] = []
 
     async def start(
