@@ -202,7 +202,8 @@ class RedisStore(Store):
     ) -> Awaitable[list[Outcome]]:
         opened = self._live()
         landing: Landing[list[Outcome]] = Landing()
-        _ = self._kept(opened, landing.bring(opened.transactions.transact(wanted, decide)))
+        bringing = landing.bring(lambda: opened.transactions.transact(wanted, decide))
+        self._kept(opened, bringing).add_done_callback(landing.left)
         return landing
 
     # One session

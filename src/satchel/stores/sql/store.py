@@ -151,7 +151,8 @@ class ServerStore(Store):
     ) -> Awaitable[list[Outcome]]:
         opened = self._live()
         landing: Landing[list[Outcome]] = Landing()
-        _ = self._kept(opened, landing.bring(self._transact(opened, wanted, decide)))
+        bringing = landing.bring(partial(self._transact, opened, wanted, decide))
+        self._kept(opened, bringing).add_done_callback(landing.left)
         return landing
 
     async def _transact(
