@@ -110,6 +110,16 @@ def test_export_takes_the_sessions_that_are_named_or_one_users_or_all(cli: Cli) 
     assert cli("sessions", "export", bobs, *ADA).code == 3
 
 
+def test_an_export_of_nothing_says_so_beside_the_data(cli: Cli) -> None:
+    make_session()
+    answer = cli("sessions", "export", "--user", "nobody")
+    assert (answer.code, answer.out) == (0, b"")
+    assert "no sessions of user nobody in tenant acme" in answer.err
+    assert "no sessions of tenant umbrella" in cli("sessions", "export", "--tenant", "umbrella").err
+    assert cli("sessions", "export", "--user", "nobody", "--json").err == ""
+    assert "0 sessions written to none.jsonl" in cli("sessions", "export", "--user", "nobody", "-o", "none.jsonl").err
+
+
 def test_export_leaves_out_what_is_deleted_while_it_runs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, gone = make_session("kept"), make_session("gone")
     append(gone, "one", "two")

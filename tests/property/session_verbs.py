@@ -233,7 +233,8 @@ class SessionVerbs(Model):
                     and there.log[: source.last_seq] == source.log
                     # The log of a model does not say how these ended.
                     and all(
-                        (run.status, run.stop_reason) == (there.runs[run.run_id].status, there.runs[run.run_id].stop_reason)
+                        (run.status, run.stop_reason)
+                        == (there.runs[run.run_id].status, there.runs[run.run_id].stop_reason)
                         for run in source.runs.values()
                         if run.ended is not None
                     )

@@ -132,7 +132,9 @@ class CopyDiffers(Failure):
     def __init__(self, count: int) -> None:
         self.count = count
         super().__init__(
-            f"{count} of the sessions stand at the destination as something else, and were left; they are named above"
+            f"{count} of the sessions {'stands' if count == 1 else 'stand'} at the destination as something else, and"
+            f" {'was' if count == 1 else 'were'} left, as said above. To keep the source's: delete it at the destination"
+            " (satchel sessions delete), export it here and import it there (satchel sessions export, import), under a new id"
         )
 
 

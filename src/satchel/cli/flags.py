@@ -344,5 +344,6 @@ CopiedTenant = Annotated[
     str | None, flag("--tenant", about="Only this organisation's sessions.", group=WHERE, metavar="T")
 ]
 WithSettings = Annotated[
-    bool, flag("--settings", about="Also what stands beside the sessions: API keys (their hashes).")
+    bool,
+    flag("--settings", about="Also the API keys (their hashes): new ones, and the end of those that were revoked."),
 ]

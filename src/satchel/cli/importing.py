@@ -149,5 +149,7 @@ def _print_report(one: Imported, name: str, paper: Console | None) -> None:
         output.flush()
         return
     holds = f"{sentences.count(one.messages, 'message'):>14}"
-    left = f": another session of {one_line(one.user_id)} has this name ({one.reason}); it was left" if one.reason else ""
+    left = (
+        f": another session of {one_line(one.user_id)} has this name ({one.reason}); it was left" if one.reason else ""
+    )
     paper.print(f"{one.result:<8}  {one.session_id}  {holds}  {one_line(one.external_id)}{left}", soft_wrap=True)

@@ -18,7 +18,7 @@ from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, BOB, TENANT, Stage, ev
 from satchel.testing.suite import StoreSuite
 from satchel.testing.transfer import busy_session
 from satchel.transfer.copying import Copied, Result
-from satchel.transfer.moving import Failed, Move, copy_setting
+from satchel.transfer.moving import Failed, Move
 
 EVE = Principal.agent("shop", tenant_id="umbrella", acting_for="eve")
 
@@ -285,17 +285,6 @@ class CopySuite(BetweenStores):
             assert await everything(stage, sid) == before
         else:
             assert await stage.log(sid) == await other.log(sid)
-
-    async def test_a_setting_is_copied_once_and_never_written_over(self, stage: Stage, other: Stage) -> None:
-        assert await copy_setting(other.opened, stage.opened, "keys") == "none"
-        await other.store.setting("keys", value='["钥匙"]'.encode())
-        assert await copy_setting(other.opened, stage.opened, "keys") == "copied"
-        assert await copy_setting(other.opened, stage.opened, "keys") == "exists"
-        await other.store.setting("keys", base=1, value=b"[]")
-        assert await copy_setting(other.opened, stage.opened, "keys") == "differs"
-        kept = await stage.store.setting("keys")
-        assert kept is not None
-        assert kept.value == '["钥匙"]'.encode()
 
 
 def fields_but(kept: SessionRecord, names: tuple[str, ...]) -> dict[str, Any]:
