@@ -3,6 +3,7 @@ the other side is in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -225,25 +226,11 @@ class CopySuite(BetweenStores):
     ) -> None:
         """The first ended it at the destination; nobody wrote there since."""
         sid = await other.session(external_id="chat-1", title="t")
-        agent, runs = other.sessions(ADAS_AGENT), other.runs()
-        await agent.append_message(sid, said("before"))
-        if how == "calls":
-            call = await agent.start_tool_call(sid, "t")
-        else:
-            run, attempt = await other.started_run(sid, input="one")
-            if how == "queued":
-                await runs.add_run(sid, input="two", on_busy="queue")
-            if how == "waiting":
-                await runs.ask_question(sid, attempt, "sure", "Sure?")
+        await other.sessions(ADAS_AGENT).append_message(sid, said("before"))
+        goes_on = await begin_work(other, sid, how)
         assert await move(other.opened, stage.opened) == {sid: "copied"}
         assert await move(other.opened, stage.opened) == {sid: "exists"}  # it is as open as it was
-        if how == "calls":
-            await agent.finish_tool_call(sid, call.seq, result={"k": 1})
-        elif how == "waiting":
-            await other.runs(ADA).answer_run(sid, run.run_id, "yes")
-        else:
-            await agent.append_message(sid, said("done", "assistant"), attempt=attempt)
-            await runs.complete_run(sid, attempt)
+        await goes_on()
         await other.sessions(ADMIN).transfer_session(sid, "bob")
         assert await move(other.opened, stage.opened) == {sid: "continued"}
         ours = await other.log(sid)
@@ -285,6 +272,26 @@ class CopySuite(BetweenStores):
             assert await everything(stage, sid) == before
         else:
             assert await stage.log(sid) == await other.log(sid)
+
+
+async def begin_work(stage: Stage, sid: str, how: str) -> Callable[[], Awaitable[object]]:
+    """Something open in a session; called again, it goes on."""
+    agent, runs = stage.sessions(ADAS_AGENT), stage.runs()
+    if how == "calls":
+        call = await agent.start_tool_call(sid, "t")
+        return lambda: agent.finish_tool_call(sid, call.seq, result={"k": 1})
+    run, attempt = await stage.started_run(sid, input="one")
+    if how == "queued":
+        await runs.add_run(sid, input="two", on_busy="queue")
+    if how == "waiting":
+        await runs.ask_question(sid, attempt, "sure", "Sure?")
+        return lambda: stage.runs(ADA).answer_run(sid, run.run_id, "yes")
+
+    async def complete() -> None:
+        await agent.append_message(sid, said("done", "assistant"), attempt=attempt)
+        await runs.complete_run(sid, attempt)
+
+    return complete
 
 
 def fields_but(kept: SessionRecord, names: tuple[str, ...]) -> dict[str, Any]:
