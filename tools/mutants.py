@@ -274,12 +274,45 @@ MUTANTS = (
         name="a copy takes any log for its own beginning",
         edits=(
             Edit(
-                path="src/satchel/transfer/copying.py",
-                old="if ours.events != theirs.events or not ours.events:",
-                new="if not ours.events:",
+                path="src/satchel/transfer/beside.py",
+                old="if mine != other:",
+                new="if mine.seq != other.seq:",
             ),
         ),
         tests=("tests/conformance/test_memory.py",),
+    ),
+    Mutant(
+        name="a copy takes any end at the destination for one that nobody wrote",
+        edits=(
+            Edit(
+                path="src/satchel/transfer/beside.py",
+                old="return not end or _is_ending(end)",
+                new="return True",
+            ),
+        ),
+        tests=("tests/conformance/test_memory.py",),
+    ),
+    Mutant(
+        name="an import takes any session of the name for its own",
+        edits=(
+            Edit(
+                path="src/satchel/transfer/importing.py",
+                old='return self._report("differs" if reason else "exists", there, reason)',
+                new='return self._report("exists", there)',
+            ),
+        ),
+        tests=("tests/conformance/test_memory.py",),
+    ),
+    Mutant(
+        name="a copy of the keys forgets what was revoked",
+        edits=(
+            Edit(
+                path="src/satchel/http/moved_keys.py",
+                old="if key.key_id not in revoked]",
+                new="if key.key_id]",
+            ),
+        ),
+        tests=("tests/cli/test_cli_copy.py",),
     ),
     Mutant(
         name="a copy takes the place of any tombstone",

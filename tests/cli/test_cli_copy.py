@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from satchel.domain.api_key import split_key
 from tests.cli.shell import STORE, TENANT, Cli, Terminal, Work, append, command, conversation, make_session
 from tests.servers.postgres import new_database
 
@@ -160,12 +161,39 @@ def test_settings_come_over_only_when_asked_for_and_a_key_opens_both(cli: Cli) -
     key = cli("keys", "create", "--tenant", TENANT, "--role", "user", "--user", "ada").text.strip()
     assert copied(cli)["settings"] == {}
     assert cli("keys", "list", "--store", OTHER).text == ""
-    assert copied(cli, "--settings")["settings"] == {"api_keys": "copied"}
+    assert keys_copied(cli) == {"result": "copied", "added": 1, "revoked": 0, "only_there": 0}
     assert cli("keys", "list", "--store", OTHER).text == cli("keys", "list").text
-    assert copied(cli, "--settings")["settings"] == {"api_keys": "exists"}
-    cli("keys", "create", "--tenant", TENANT, "--role", "user", "--user", "bob")
-    assert copied(cli, "--settings", code=4)["settings"] == {"api_keys": "differs"}
+    assert keys_copied(cli) == {"result": "exists", "added": 0, "revoked": 0, "only_there": 0}
     assert key not in Path("other.db").read_bytes().decode(errors="replace")
+
+
+def keys_copied(cli: Cli) -> Any:
+    return copied(cli, "--settings")["settings"]["api_keys"]
+
+
+def test_a_second_copy_brings_new_keys_and_ends_those_that_were_revoked_at_either_side(cli: Cli) -> None:
+    make_session()
+
+    def create(user: str, store: str = STORE) -> str:
+        answer = cli("keys", "create", "--tenant", TENANT, "--role", "user", "--user", user, "--store", store)
+        return split_key(answer.text.strip())[0]
+
+    def kept(store: str) -> list[str]:
+        return [line["key_id"] for line in cli("keys", "list", "--store", store, "--json").json]
+
+    stays, ended_here, ended_there = create("ada"), create("bob"), create("carol")
+    keys_copied(cli)
+    assert cli("keys", "revoke", ended_here).code == 0
+    assert cli("keys", "revoke", ended_there, "--store", OTHER).code == 0
+    new, made_there = create("dora"), create("eve", OTHER)
+    assert keys_copied(cli) == {"result": "updated", "added": 1, "revoked": 1, "only_there": 1}
+    assert kept(OTHER) == [stays, new, made_there]
+    answer = cli(*COPY, "--settings")
+    assert (answer.code, "API keys: there already" in answer.text) == (0, True)
+    assert "1 API key stands at the destination alone" in answer.err
+    # And back: what was revoked at either side is revoked at both.
+    assert cli("copy", "--from", OTHER, "--to", STORE, "--settings").code == 0
+    assert kept(STORE) == [stays, new, made_there]
 
 
 def test_the_command_line_is_checked_before_anything_is_made(cli: Cli) -> None:

@@ -43,7 +43,13 @@ def test_without_following_the_whole_log_is_printed_and_it_ends(cli: Cli, work: 
         7,
         8,
     ]
-    assert cli("tail", work.session_id, "--no-follow", "--after", "8", "--json").out == b""
+    nothing = cli("tail", work.session_id, "--no-follow", "--after", "8", "--json")
+    assert (nothing.out, nothing.err) == (b"", "")
+    answer = cli("tail", work.session_id, "--no-follow", "--after", "8")
+    assert (answer.code, answer.out) == (0, b"")
+    assert f"no events in {work.session_id} behind seq 8" in answer.err
+    empty = make_session()
+    assert f"no events in {empty}" in cli("tail", empty, "--no-follow").err
 
 
 def test_a_log_of_many_pages_is_printed_without_a_gap(cli: Cli) -> None:

@@ -110,6 +110,16 @@ def test_export_takes_the_sessions_that_are_named_or_one_users_or_all(cli: Cli) 
     assert cli("sessions", "export", bobs, *ADA).code == 3
 
 
+def test_an_export_of_nothing_says_so_beside_the_data(cli: Cli) -> None:
+    make_session()
+    answer = cli("sessions", "export", "--user", "nobody")
+    assert (answer.code, answer.out) == (0, b"")
+    assert "no sessions of user nobody in tenant acme" in answer.err
+    assert "no sessions of tenant umbrella" in cli("sessions", "export", "--tenant", "umbrella").err
+    assert cli("sessions", "export", "--user", "nobody", "--json").err == ""
+    assert "0 sessions written to none.jsonl" in cli("sessions", "export", "--user", "nobody", "-o", "none.jsonl").err
+
+
 def test_export_leaves_out_what_is_deleted_while_it_runs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, gone = make_session("kept"), make_session("gone")
     append(gone, "one", "two")
@@ -148,6 +158,10 @@ def test_export_misses_no_session_that_changes_while_the_list_is_read(
 # -- import reports
 
 
+def summary(**counts: Any) -> dict[str, Any]:
+    return {"imported": 0, "exists": 0, "differs": 0, "messages": 0, "former_owners": {}} | counts
+
+
 def test_import_reports_each_conversation_and_the_sum(cli: Cli) -> None:
     Path("two.jsonl").write_bytes(conversation("聊天-一", "a", "b") + b"\n" + conversation("c-2", "c"))
     first = cli("sessions", "import", "two.jsonl", *ADA)
@@ -155,7 +169,7 @@ def test_import_reports_each_conversation_and_the_sum(cli: Cli) -> None:
     assert "聊天-一" in first.text
     assert "2 conversations imported (3 messages)" in first.text
     second = cli("sessions", "import", "two.jsonl", *ADA, "--json")
-    assert second.lines[-1] == {"summary": {"imported": 0, "exists": 2, "messages": 0}}
+    assert second.lines[-1] == {"summary": summary(exists=2)}
     (report, other, _) = second.lines
     assert (report["file"], report["line"], report["external_id"], report["result"]) == (
         "two.jsonl",
@@ -173,7 +187,7 @@ def test_import_goes_on_where_it_stopped(cli: Cli) -> None:
     Path("all.jsonl").write_bytes(b"".join(lines))
     cli("sessions", "import", "some.jsonl", *ADA)
     answer = cli("sessions", "import", "all.jsonl", *ADA, "--json")
-    assert answer.lines[-1]["summary"] == {"imported": 2, "exists": 4, "messages": 2}
+    assert answer.lines[-1]["summary"] == summary(imported=2, exists=4, messages=2)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +209,7 @@ def test_a_bad_line_is_named_after_what_was_imported_before_it(cli: Cli, line: b
     assert answer.error["code"] == code
     assert answer.error["message"].startswith("bad.jsonl, line 2: ")
     assert "line 2" not in answer.error["message"][len("bad.jsonl, line 2: ") :]
-    assert answer.lines[-1] == {"summary": {"imported": 2, "exists": 0, "messages": 2}}
+    assert answer.lines[-1] == {"summary": summary(imported=2, messages=2)}
     names = [item["external_id"] for item in cli("sessions", "list", "--json").json["items"]]
     assert sorted(names) == ["a", "b"]
 
@@ -221,9 +235,17 @@ def test_a_damaged_gzip_file_is_named_with_the_line(cli: Cli) -> None:
     assert (answer.code, "none.jsonl.gz, line 1" in answer.err) == (2, True)
 
 
-def test_import_needs_a_user_and_takes_no_flag_for_a_file(cli: Cli) -> None:
+def test_a_line_without_an_owner_needs_a_user(cli: Cli) -> None:
     Path("ok.jsonl").write_bytes(conversation("a", "1"))
-    assert cli("sessions", "import", "ok.jsonl").code == 2
+    answer = cli("sessions", "import", "ok.jsonl", "--json")
+    assert (answer.code, answer.error["code"]) == (2, "invalid_input")
+    assert "ok.jsonl, line 1: " in answer.error["message"]
+    assert "--user" in answer.error["message"]
+    assert cli("sessions", "list", "--json").json["items"] == []
+
+
+def test_import_takes_no_flag_for_a_file(cli: Cli) -> None:
+    Path("ok.jsonl").write_bytes(conversation("a", "1"))
     answer = cli("sessions", "import", "ok.jsonl", *ADA, "--quick")
     assert (answer.code, "--quick" in answer.err) == (2, True)
     assert cli("sessions", "import", *ADA).code == 2
@@ -236,6 +258,72 @@ def test_a_conversation_of_the_same_name_is_another_one_for_another_user(cli: Cl
     bob = cli("sessions", "import", "a.jsonl", "--user", "bob", "--json").lines[0]
     assert (ada["result"], bob["result"]) == ("imported", "imported")
     assert ada["session_id"] != bob["session_id"]
+
+
+# -- a backup of several users
+
+
+def two_users(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """A whole tenant, exported; what comes is on another store."""
+    for user in ("ada", "bob"):
+        answer = cli("sessions", "import", "-", "--user", user, stdin=conversation("main", f"of {user}"))
+        assert answer.code == 0, answer.err
+    backup = cli("sessions", "export").out
+    monkeypatch.setenv("SATCHEL_STORE", "sqlite:///other.db")
+    return backup
+
+
+def owners(cli: Cli) -> dict[str, str]:
+    lines = cli("sessions", "export").lines
+    return {line["satchel"]["user_id"]: line["messages"][0]["content"] for line in lines}
+
+
+def test_a_backup_of_a_tenant_comes_back_to_its_owners(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    backup = two_users(cli, monkeypatch)
+    answer = cli("sessions", "import", "-", "--json", stdin=backup)
+    assert answer.code == 0, answer.err
+    assert answer.lines[-1]["summary"] == summary(imported=2, messages=2)
+    assert owners(cli) == {"ada": "of ada", "bob": "of bob"}
+    again = cli("sessions", "import", "-", "--json", stdin=backup)
+    assert (again.code, again.lines[-1]["summary"]) == (0, summary(exists=2))
+
+
+def test_what_has_another_sessions_name_is_left_and_named_and_what_changed_hands_is_said(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = two_users(cli, monkeypatch)
+    reports = cli("sessions", "import", "-", *ADA, "--json", stdin=backup)
+    assert (reports.code, reports.error["code"]) == (4, "import_differs")
+    first, second, last = reports.lines
+    kept = first["former_user_id"] or "ada"
+    other = ({"ada", "bob"} - {kept}).pop()
+    assert owners(cli) == {"ada": f"of {kept}"}
+    assert (first["result"], second["result"], second["session_id"]) == ("imported", "differs", first["session_id"])
+    assert (second["external_id"], bool(second["reason"])) == ("main", True)
+    assert last["summary"] == summary(
+        imported=1, differs=1, messages=1, former_owners={} if kept == "ada" else {kept: 1}
+    )
+    answer = cli("sessions", "import", "-", "--user", other, stdin=backup)
+    assert answer.code == 4
+    assert "another session of" in answer.text
+    assert "it was left" in answer.text
+    assert f"1 session of {kept} is {other}'s now" in answer.text
+
+
+def test_a_line_that_goes_on_behind_the_session_there_is_not_called_there(cli: Cli) -> None:
+    assert cli("sessions", "import", "-", *ADA, stdin=conversation("a", "1")).code == 0
+    answer = cli("sessions", "import", "-", *ADA, "--json", stdin=conversation("a", "1", "2"))
+    assert (answer.code, answer.lines[0]["result"]) == (4, "differs")
+    assert "ends at seq 1" in answer.lines[0]["reason"]
+    assert [len(line["messages"]) for line in cli("sessions", "export").lines] == [1]
+
+
+def test_what_went_on_behind_its_import_is_there_already(cli: Cli) -> None:
+    line = conversation("a", "1")
+    report = cli("sessions", "import", "-", *ADA, "--json", stdin=line).lines[0]
+    append(report["session_id"], "since")
+    answer = cli("sessions", "import", "-", *ADA, "--json", stdin=line)
+    assert (answer.code, answer.lines[0]["result"], answer.lines[0]["messages"]) == (0, "exists", 2)
 
 
 # -- files

@@ -228,7 +228,24 @@ class SessionVerbs(Model):
         while (found := self.named.get((tenant_id, owner, name, generation))) is not None:
             there = self.sessions[tenant_id, found]
             if there.status != "DELETED" and there.user_id == owner:
-                return {"session_id": found, "result": "exists"}
+                is_same = (
+                    there.created == source.created
+                    and there.log[: source.last_seq] == source.log
+                    # The log of a model does not say how these ended.
+                    and all(
+                        (run.status, run.stop_reason)
+                        == (there.runs[run.run_id].status, there.runs[run.run_id].stop_reason)
+                        for run in source.runs.values()
+                        if run.ended is not None
+                    )
+                    and all(
+                        (call.status, call.result, call.error)
+                        == (there.calls[seq].status, there.calls[seq].result, there.calls[seq].error)
+                        for seq, call in source.calls.items()
+                        if call.end is not None
+                    )
+                )
+                return {"session_id": found, "result": "exists" if is_same else "differs"}
             generation += 1
         session, change = self._moved(source)
         session.tenant_id, session.session_id = tenant_id, fresh

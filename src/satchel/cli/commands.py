@@ -169,8 +169,9 @@ def make_app() -> App:
         "import",
         importing.import_sessions,
         "satchel sessions import a.jsonl b.jsonl.gz --user ada",
+        "satchel sessions import backup.jsonl.gz",
         "zcat b.jsonl.gz | satchel sessions import - --user ada",
-        usage="satchel sessions import --store URL --tenant T --user U [OPTIONS] FILE...",
+        usage="satchel sessions import --store URL --tenant T [--user U] [OPTIONS] FILE...",
     )
     _add(
         sessions,

@@ -20,8 +20,10 @@ def copy_store(
     stores are read and compared.
 
     May be broken off at any time: the same command goes on where it stopped, leaves what is there already, and takes along
-    what was said since. What stands at the destination as something else is left and named (exit code 4). Stop servers and
-    workers first: what is open arrives as failed, and idempotency records and leases do not travel.
+    what was said since. What stands at the destination as something else is left and named (exit code 4).
+
+    Stop servers and workers first; or copy while they work, stop them, and copy again. What is open arrives as failed; a
+    later copy brings it up to date, if nobody wrote there since. Idempotency records and leases do not travel.
     """
     _check(source, target, tenant, settings=settings)
     from satchel.cli.moving import copy_all, tell  # who does not move need not load what moves

@@ -11,6 +11,7 @@ from satchel.cli.failures import (
     CopyIncomplete,
     FileUnusable,
     FlagRefused,
+    ImportDiffers,
     LineRefused,
     NoOpenRun,
     NotConfirmed,
@@ -80,7 +81,7 @@ _BY_SITUATION: tuple[tuple[ExitCode, tuple[type[Exception], ...]], ...] = (
         ),
     ),
     (ExitCode.NOT_FOUND, (NotFound, NothingToContinue, NoOpenRun)),
-    (ExitCode.REFUSED, (Conflict, NotAllowed, NotConfirmed, CopyDiffers, ToolCallFailed)),
+    (ExitCode.REFUSED, (Conflict, NotAllowed, NotConfirmed, CopyDiffers, ImportDiffers, ToolCallFailed)),
     (ExitCode.STORE, (StoreError, StoreMissing, ServiceRefused, NotDeleted, NotLookedAfter, CopyIncomplete)),
     (ExitCode.NOT_ANSWERED, (RunFailed,)),
 )

@@ -52,6 +52,9 @@ async def _export(
                 written += await _export_one(sessions, session_id, sink, must_exist=bool(chosen))
                 progress.reach(done)
     if name == files.STDIO:
+        if not written and not json:
+            whose = f"tenant {where.tenant}" if where.user is None else f"user {where.user} in tenant {where.tenant}"
+            output.say(f"no sessions of {whose}: nothing was exported")
         return
     if json:
         output.write_json({"exported": written, "output": name})

@@ -111,6 +111,19 @@ class NotDeleted(Failure):
         super().__init__(f"{count} of the sessions could not be deleted")
 
 
+class ImportDiffers(Failure):
+    """Other sessions stand under the names of some lines. Nothing was written over, and nothing of these lines was stored."""
+
+    code = "import_differs"
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        super().__init__(
+            f"{count} of the conversations {'was' if count == 1 else 'were'} not imported: another session has the name, as said"
+            " above. Import them for another --user, or delete the session that is in the way (satchel sessions delete) first"
+        )
+
+
 class CopyDiffers(Failure):
     """What stands at the destination is not what would be copied there. Nothing was written over."""
 
@@ -119,7 +132,9 @@ class CopyDiffers(Failure):
     def __init__(self, count: int) -> None:
         self.count = count
         super().__init__(
-            f"{count} of the sessions stand at the destination as something else, and were left; they are named above"
+            f"{count} of the sessions {'stands' if count == 1 else 'stand'} at the destination as something else, and"
+            f" {'was' if count == 1 else 'were'} left, as said above. To keep the source's: delete it at the destination"
+            " (satchel sessions delete), export it here and import it there (satchel sessions export, import), under a new id"
         )
 
 

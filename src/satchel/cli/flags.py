@@ -35,7 +35,7 @@ class Where:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Whose:
-    """A store, and the one user whose sessions they will be."""
+    """A store, and the user whose sessions they will be, or whose each line says."""
 
     store: Annotated[
         str,
@@ -46,7 +46,15 @@ class Whose:
     tenant: Annotated[
         str, flag("--tenant", about="The organisation whose sessions they are.", group=WHERE, metavar="T")
     ]
-    user: Annotated[str, flag("--user", about="The user who will own them.", group=WHERE, metavar="U")]
+    user: Annotated[
+        str | None,
+        flag(
+            "--user",
+            about="The user who will own all of them; left out: each stays its owner's, as exported lines name them.",
+            group=WHERE,
+            metavar="U",
+        ),
+    ] = None
 
 
 MaybeSessionId = Annotated[
@@ -336,5 +344,6 @@ CopiedTenant = Annotated[
     str | None, flag("--tenant", about="Only this organisation's sessions.", group=WHERE, metavar="T")
 ]
 WithSettings = Annotated[
-    bool, flag("--settings", about="Also what stands beside the sessions: API keys (their hashes).")
+    bool,
+    flag("--settings", about="Also the API keys (their hashes): new ones, and the end of those that were revoked."),
 ]

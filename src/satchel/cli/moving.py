@@ -15,11 +15,11 @@ from satchel.cli.progress import bar
 from satchel.cli.store import new_file, say_made
 from satchel.domain.ids import SessionRef
 from satchel.http.keys import SETTING
+from satchel.http.moved_keys import MovedKeys, move_keys
 from satchel.transfer.copying import Copied
-from satchel.transfer.moving import Failed, Move, Sum, copy_setting
+from satchel.transfer.moving import Failed, Move, Sum
 
 AGAIN = "satchel: the same command goes on where this one stopped"
-SETTINGS = (SETTING,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Problem:
 class Tally:
     results: Counter[str] = field(default_factory=Counter)
     was_open: int = 0
-    settings: dict[str, str] = field(default_factory=dict)
+    keys: MovedKeys | None = None
     problems: list[Problem] = field(default_factory=list)
     verified: Sum = field(default_factory=Sum)
 
@@ -54,6 +54,12 @@ class Tally:
         return sum(problem.result == result for problem in self.problems)
 
 
+_KEYS = {
+    "none": "none",
+    "copied": "{added:,} copied",
+    "updated": "{added:,} new, {revoked:,} revoked",
+    "exists": "there already",
+}
 _SAID = {"differs": "was left", "failed": "was not copied", "unproved": "is not what was copied"}
 
 
@@ -75,7 +81,7 @@ async def copy_all(source_url: str, target_url: str, tenant: str | None, *, sett
                     progress.reach(done)
             await _verify(move, tally)
             if settings:
-                await _copy_settings(source, target, tally)
+                await _move_keys(source, target, tally)
         except (asyncio.CancelledError, SatchelError):
             output.say(AGAIN)
             raise
@@ -111,11 +117,13 @@ async def _verify(move: Move, tally: Tally) -> None:
                 tally.meet(copied.ref, "unproved", "it was changed or deleted at the destination meanwhile")
 
 
-async def _copy_settings(source: OpenStore, target: OpenStore, tally: Tally) -> None:
-    for name in SETTINGS:
-        tally.settings[name] = result = await copy_setting(source, target, name)
-        if result == "differs":
-            output.say(f"satchel: the setting {name} was left: another value stands at the destination")
+async def _move_keys(source: OpenStore, target: OpenStore, tally: Tally) -> None:
+    tally.keys = moved = await move_keys(source, target)
+    if number := moved.only_there:
+        output.say(
+            f"satchel: {sentences.count(number, 'API key')} {'stands' if number == 1 else 'stand'} at the destination alone,"
+            " and still answer there: `satchel keys list` shows them, `satchel keys revoke` ends one"
+        )
 
 
 def tell(tally: Tally, *, json: bool) -> None:
@@ -127,7 +135,7 @@ def tell(tally: Tally, *, json: bool) -> None:
     incomplete = tally.count("failed") + tally.count("unproved")
     if incomplete:
         raise CopyIncomplete(f"{sentences.count(incomplete, 'session')} could not be copied or proved, named above")
-    if differing := tally.count("differs") + list(tally.settings.values()).count("differs"):
+    if differing := tally.count("differs"):
         raise CopyDiffers(differing)
 
 
@@ -140,7 +148,7 @@ def _document(tally: Tally) -> dict[str, Any]:
         "tombstones": tally.results["tombstone"],
         "unfinished": tally.results["unfinished"],
         "were_open": tally.was_open,
-        "settings": tally.settings,
+        "settings": {} if tally.keys is None else {SETTING: tally.keys},
         "differs": tally.count("differs"),
         "failed": tally.count("failed"),
         "unproved": tally.count("unproved"),
@@ -171,7 +179,9 @@ def _sentence(tally: Tally) -> str:
     ):
         if number:
             parts.append(f"{number:,} {what}")
-    parts += [f"setting {name}: {result}" for name, result in tally.settings.items()]
+    if tally.keys is not None:
+        keys = tally.keys
+        parts.append(f"API keys: {_KEYS[keys.result].format(added=keys.added, revoked=keys.revoked)}")
     is_equal = verified.source == verified.destination
     proof = f"verified: {sentences.count(verified.sessions, 'session')}, {sentences.count(verified.events, 'event')}"
     proof += f", {sentences.count(verified.messages, 'message')}, {sentences.count(verified.tombstones, 'tombstone')}"

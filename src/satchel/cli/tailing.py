@@ -72,9 +72,18 @@ async def _tail(
             items = sessions.follow(session_id, after=start, run_id=run_id, text=text)
         else:
             items = _there(sessions, session_id, start or 0, run_id)
+        is_empty = True
         async for item in items:
             show(item)
             output.flush()
+            is_empty = False
+        if is_empty and not follow and not json:
+            output.say(_nothing(session_id, start or 0, run_id))
+
+
+def _nothing(session_id: str, after: int, run_id: str | None) -> str:
+    of_run = "" if run_id is None else f" of run {run_id}"
+    return f"no events{of_run} in {session_id}" + (f" behind seq {after}" if after else "")
 
 
 async def _there(

@@ -9,7 +9,7 @@ errors), Litestar's router (``app``), and a handler of ``resources``, which deco
 ``call``           one request, decoded     ``parameters``  of queries     ``bodies``, ``deadlines``   read and taken apart
 ``answers``        what is sent back        ``problems``    errors as problems: the one place that knows a status
 ``streams``        server-sent events       ``given``, ``shapes``      the JSON that goes in, and out    ``openapi``  the document
-``identity``       who is calling           ``keys``        API keys       ``tokens``     JWT
+``identity``       who is calling           ``keys``        API keys, ``moved_keys`` in another store       ``tokens``     JWT
 ``service``        what requests share      ``rates``, ``limits``          how much one caller may do
 ``traced``         a span for each request, around all of it, if asked for
 ``settings``       toml, variables, flags   ``metrics``, ``logs``, ``health``   what an operator sees

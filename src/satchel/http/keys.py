@@ -6,7 +6,9 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
+
+import msgspec
 
 from satchel.domain.api_key import (
     ID_BYTES,
@@ -23,6 +25,9 @@ from satchel.opened import OpenStore
 from satchel.store import Setting
 
 SETTING = "api_keys"
+# The ids of keys that were revoked, newest last. A copy needs them: a key that is not in a list may also be new.
+REVOKED = "api_keys_revoked"
+MOST_REVOKED = 10_000  # the oldest are forgotten
 MOST_KEYS = 10_000  # of one store; who has more users than that has tokens of an identity provider
 REFRESH = 2.0  # seconds after which a revoked key is refused by every server on the store
 IMPATIENCE = 0.25  # seconds between two looks for a key that is not known, however many come with one
@@ -30,6 +35,8 @@ TRIES = 50
 
 
 _Change = Callable[[list[ApiKey]], list[ApiKey]]
+_encode = msgspec.json.Encoder().encode
+_decode_ids = msgspec.json.Decoder(list[str]).decode
 
 
 class KeyNotFound(NotFound):
@@ -89,8 +96,29 @@ class KeyRing:
         found = _keys_in(await self._store.store.setting(SETTING))
         return [key for key in found if tenant_id is None or key.tenant_id == tenant_id]
 
+    async def revoked(self) -> list[str]:
+        """The ids of revoked keys, oldest first; the last MOST_REVOKED of them."""
+        return _ids_in(await self._store.store.setting(REVOKED))
+
+    async def merge(
+        self, change: Callable[[list[ApiKey], frozenset[str]], list[ApiKey]], gone: Iterable[str]
+    ) -> list[ApiKey]:
+        """Change the keys knowing which were revoked: here, or ``gone``, which is remembered here first. The keys then."""
+        await self._remember(gone)
+        after: list[ApiKey] = []
+
+        async def merged(keys: list[ApiKey]) -> list[ApiKey]:
+            after[:] = change(keys, frozenset(await self.revoked()))
+            return after
+
+        await self._rewrite(merged)
+        return after
+
     async def revoke(self, key_id: str, *, tenant_id: str | None = None) -> ApiKey:
         """Raises KeyNotFound."""
+        if not any(key.key_id == key_id for key in await self.kept(tenant_id=tenant_id)):
+            raise KeyNotFound(key_id)
+        await self._remember([key_id])
         revoked: list[ApiKey] = []
 
         def remove(keys: list[ApiKey]) -> list[ApiKey]:
@@ -136,13 +164,36 @@ class KeyRing:
             self._looked = began
 
     async def _change(self, change: _Change) -> None:
+        async def changed(keys: list[ApiKey]) -> list[ApiKey]:
+            return change(keys)
+
+        await self._rewrite(changed)
+
+    async def _rewrite(self, change: Callable[[list[ApiKey]], Awaitable[list[ApiKey]]]) -> None:
+        async def encoded(setting: Setting | None) -> bytes:
+            return encode_keys(await change(_keys_in(setting)))
+
+        await self._put(SETTING, encoded)
+        self._looked = float("-inf")
+
+    async def _remember(self, gone: Iterable[str]) -> None:
+        """Before their keys go: whoever reads the keys first and these then never takes a revoked key for a new one."""
+
+        async def encoded(setting: Setting | None) -> bytes:
+            return _encode(list(dict.fromkeys([*_ids_in(setting), *gone]))[-MOST_REVOKED:])
+
+        await self._put(REVOKED, encoded)
+
+    async def _put(self, name: str, encoded: Callable[[Setting | None], Awaitable[bytes]]) -> None:
+        """Nothing is written where the value is the one that stands there."""
         for _ in range(TRIES):
-            setting = await self._store.store.setting(SETTING)
-            value = encode_keys(change(_keys_in(setting)))
+            setting = await self._store.store.setting(name)
+            value = await encoded(setting)
+            if value == (b"[]" if setting is None else setting.value):
+                return
             base = None if setting is None else setting.revision
-            kept = await self._store.store.setting(SETTING, base=base, value=value)
+            kept = await self._store.store.setting(name, base=base, value=value)
             if kept is not None and kept.revision == (base or 0) + 1 and kept.value == value:
-                self._looked = float("-inf")
                 return
         raise StoreBusy("the keys changed faster than this could follow; nothing was stored")
 
@@ -154,3 +205,12 @@ def _keys_in(setting: Setting | None) -> list[ApiKey]:
         return decode_keys(setting.value)
     except ValueError as error:
         raise StoreCorrupt("the list of API keys") from error
+
+
+def _ids_in(setting: Setting | None) -> list[str]:
+    if setting is None:
+        return []
+    try:
+        return _decode_ids(setting.value)
+    except ValueError as error:
+        raise StoreCorrupt("the list of revoked API keys") from error

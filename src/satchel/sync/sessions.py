@@ -627,9 +627,10 @@ class SessionManager:
         report for each as it is done.
 
         A conversation gets an id of ours and keeps its own as ``external_id``. It is written in chunks, and seen by
-        nobody before its last. The same call goes on where a former one stopped, and leaves out what is there already.
-        All become ``user_id``'s (left out: one's own); a principal that is not bound to one user may leave it out for lines
-        that name their owner.
+        nobody before its last. The same call goes on where a former one stopped, and leaves out what is there already
+        (``exists``: a session of this name that begins with all of the line). Where another session of its owner has the name, or less is
+        in it than in the line, that is left and reported as ``differs``. All become ``user_id``'s (left out: one's own); a principal that
+        is not bound to one user may leave it out for lines that name their owner: then each stays its owner's.
 
         A line is checked as strictly as what anybody writes, and whole, before anything of it is stored. Actors are kept as
         given for an admin and the operator; what anybody else brings was done by this principal. Raises InvalidInput,

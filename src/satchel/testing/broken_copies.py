@@ -228,6 +228,21 @@ class BrokenCopySuite(BetweenStores):
         assert {(count - 1) % 90 for count in seen} == {0}, "messages that came together were seen apart"
         assert len(seen) > 1, "it came in one chunk: the test tests nothing"
 
+    @pytest.mark.parametrize("commits", [1, 2, 3])
+    async def test_a_copy_that_breaks_off_while_it_takes_back_what_a_former_one_ended_is_gone_on_with(
+        self, stage: Stage, other: Stage, commits: int
+    ) -> None:
+        sid = await other.session()
+        _, attempt = await other.started_run(sid, input="one")
+        await move(other.opened, stage.opened)
+        for _ in range(3):
+            await other.sessions(ADAS_AGENT).append_messages(sid, [said("x", "assistant")] * 90, attempt=attempt)
+        await other.runs().complete_run(sid, attempt)
+        await self.continued_and_broken_off(stage, other, chunks=commits)
+        await stage.sweep()
+        assert await move(other.opened, stage.opened) == {sid: "copied"}
+        assert (await everything(stage, sid))[1:] == (await everything(other, sid))[1:]
+
     async def test_two_copies_at_once_make_one(self, stage: Stage, other: Stage) -> None:
         ids = [await busy_session(other), await self.long_session(other)]
 

@@ -3,6 +3,7 @@ the other side is in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -14,11 +15,11 @@ from satchel.errors import SessionDeleted, SessionNotFound
 from satchel.opened import OpenStore
 from satchel.store import Change, Outcome
 from satchel.stores.memory import MemoryStore
-from satchel.testing.stage import ADAS_AGENT, ADMIN, BOB, TENANT, Stage, everything, lasting, said
+from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, BOB, TENANT, Stage, everything, lasting, said
 from satchel.testing.suite import StoreSuite
 from satchel.testing.transfer import busy_session
 from satchel.transfer.copying import Copied, Result
-from satchel.transfer.moving import Failed, Move, copy_setting
+from satchel.transfer.moving import Failed, Move
 
 EVE = Principal.agent("shop", tenant_id="umbrella", acting_for="eve")
 
@@ -219,16 +220,78 @@ class CopySuite(BetweenStores):
         assert (await other.record(sid)).turn is not None  # at the source it goes on
         assert await move(other.opened, stage.opened) == {sid: "exists"}
 
-    async def test_a_setting_is_copied_once_and_never_written_over(self, stage: Stage, other: Stage) -> None:
-        assert await copy_setting(other.opened, stage.opened, "keys") == "none"
-        await other.store.setting("keys", value='["钥匙"]'.encode())
-        assert await copy_setting(other.opened, stage.opened, "keys") == "copied"
-        assert await copy_setting(other.opened, stage.opened, "keys") == "exists"
-        await other.store.setting("keys", base=1, value=b"[]")
-        assert await copy_setting(other.opened, stage.opened, "keys") == "differs"
-        kept = await stage.store.setting("keys")
-        assert kept is not None
-        assert kept.value == '["钥匙"]'.encode()
+    @pytest.mark.parametrize("how", ["running", "waiting", "queued", "calls"])
+    async def test_what_was_open_at_the_first_copy_is_brought_up_to_date_by_the_second(
+        self, stage: Stage, other: Stage, how: str
+    ) -> None:
+        """The first ended it at the destination; nobody wrote there since."""
+        sid = await other.session(external_id="chat-1", title="t")
+        await other.sessions(ADAS_AGENT).append_message(sid, said("before"))
+        goes_on = await begin_work(other, sid, how)
+        assert await move(other.opened, stage.opened) == {sid: "copied"}
+        assert await move(other.opened, stage.opened) == {sid: "exists"}  # it is as open as it was
+        await goes_on()
+        await other.sessions(ADMIN).transfer_session(sid, "bob")
+        assert await move(other.opened, stage.opened) == {sid: "continued"}
+        ours = await other.log(sid)
+        assert (await stage.log(sid))[: len(ours)] == ours
+        shown = await stage.sessions(BOB).get_session(sid)
+        assert [(one.status, one.stop_reason) for one in shown.runs] == {
+            "running": [("COMPLETED", "end_turn")],
+            "queued": [("COMPLETED", "end_turn"), ("FAILED", "moved")],
+            "waiting": [("FAILED", "moved")],
+            "calls": [],
+        }[how]
+        if how in ("running", "calls"):
+            assert (await everything(stage, sid))[1:] == (await everything(other, sid))[1:]
+        assert [one.session_id for one in (await stage.sessions(BOB).list_sessions()).items] == [sid]
+        assert await move(other.opened, stage.opened) == {sid: "exists"}
+
+    @pytest.mark.parametrize("who", ["a user", "the operator", "time", "time, and a user"])
+    async def test_what_a_copy_ended_and_somebody_went_on_with_is_left(
+        self, stage: Stage, other: Stage, who: str
+    ) -> None:
+        sid = await other.session(policy=lasting(idle=60))
+        _, attempt = await other.started_run(sid, input="one")
+        await move(other.opened, stage.opened)
+        await other.sessions(ADAS_AGENT).append_message(sid, said("done", "assistant"), attempt=attempt)
+        await other.runs().complete_run(sid, attempt)
+        if who.startswith("time"):
+            stage.clock.pass_time(61)
+            assert (await stage.sweep()).expired == 1
+            assert (await stage.record(sid)).status == "EXPIRED"
+        if who == "the operator":
+            await stage.sessions(ADMIN).update_session(sid, title="mine")
+        elif who != "time":
+            await stage.sessions(ADMIN).restore_session(sid)
+            await stage.sessions().append_message(sid, said("here"))
+        before = await everything(stage, sid)
+        expected = "continued" if who == "time" else "differs"
+        assert await move(other.opened, stage.opened) == {sid: expected}
+        if expected == "differs":
+            assert await everything(stage, sid) == before
+        else:
+            assert await stage.log(sid) == await other.log(sid)
+
+
+async def begin_work(stage: Stage, sid: str, how: str) -> Callable[[], Awaitable[object]]:
+    """Something open in a session; called again, it goes on."""
+    agent, runs = stage.sessions(ADAS_AGENT), stage.runs()
+    if how == "calls":
+        call = await agent.start_tool_call(sid, "t")
+        return lambda: agent.finish_tool_call(sid, call.seq, result={"k": 1})
+    run, attempt = await stage.started_run(sid, input="one")
+    if how == "queued":
+        await runs.add_run(sid, input="two", on_busy="queue")
+    if how == "waiting":
+        await runs.ask_question(sid, attempt, "sure", "Sure?")
+        return lambda: stage.runs(ADA).answer_run(sid, run.run_id, "yes")
+
+    async def complete() -> None:
+        await agent.append_message(sid, said("done", "assistant"), attempt=attempt)
+        await runs.complete_run(sid, attempt)
+
+    return complete
 
 
 def fields_but(kept: SessionRecord, names: tuple[str, ...]) -> dict[str, Any]:

@@ -204,6 +204,41 @@ class TransferSuite(StoreSuite):
         assert anew.result == "imported"
         assert anew.session_id != first[0].session_id
 
+    async def test_there_is_said_of_the_same_session_alone_and_another_of_its_name_is_left(self, stage: Stage) -> None:
+        sid = await stage.session(external_id="main")
+        await stage.sessions().append_message(sid, said("Ada's"))
+        stage.clock.pass_time(1)
+        bobs = (await stage.sessions(BOB).create_session(external_id="main")).session_id
+        await stage.sessions(BOB).append_message(bobs, said("Bob's"))
+        lines = [await exported(stage, ADA, sid), await exported(stage, BOB, bobs)]
+        everybody = Principal.operator(tenant_id="umbrella")
+        first = await imported(stage, everybody, lines)
+        assert [(one.result, one.user_id, one.former_user_id) for one in first] == [
+            ("imported", "ada", None),
+            ("imported", "bob", None),
+        ]
+        again = await imported(stage, everybody, lines)
+        assert [(one.result, one.reason) for one in again] == [("exists", "")] * 2
+        log = await stage.log(first[0].session_id, "umbrella")
+        (mine, left) = await imported(stage, everybody, lines, user_id="ada")  # all Ada's
+        assert (mine.result, left.result, left.session_id, left.former_user_id) == (
+            "exists",
+            "differs",
+            first[0].session_id,
+            "bob",
+        )
+        assert "created at" in left.reason
+        # It goes on at either side: the one is there with all of the line, the other lacks some.
+        await stage.sessions(everybody).append_message(first[0].session_id, said("here"))
+        assert [one.result for one in await imported(stage, everybody, lines)] == ["exists", "exists"]
+        await stage.sessions(BOB).append_message(bobs, said("there"))
+        (short,) = await imported(stage, everybody, [await exported(stage, BOB, bobs)])
+        assert (short.result, short.reason) == ("differs", "it ends at seq 1, and the line goes on")
+        await stage.sessions().append_message(sid, said("not here"))
+        (parts,) = await imported(stage, everybody, [await exported(stage, ADA, sid)])
+        assert (parts.result, parts.reason) == ("differs", "it holds something else from seq 2 on")
+        assert (await stage.log(first[0].session_id, "umbrella"))[:1] == log
+
     async def test_open_work_arrives_ended_and_leases_do_not_travel(self, stage: Stage) -> None:
         sid = await stage.session()
         agent, runs = stage.sessions(ADAS_AGENT), stage.runs()

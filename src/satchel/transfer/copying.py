@@ -2,7 +2,8 @@
 
 It is replayed from its log, as an import is, so that a copy which broke off is gone on with: into a hidden session, or behind
 what a former copy left, which is seen all along. What stands at the destination is never written over: it is the same, or the
-beginning of the same, or something else, which is left.
+beginning of the same, or something else, which is left. One thing gives way: an end that nobody wrote there, but a former copy, which
+ended what was open, or time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 
 from satchel.access import Access
 from satchel.domain.bodies import SessionTransferred, read_body
-from satchel.domain.decisions.imports import PLACED, GiveUpImport, PlaceTombstone, was_abandoned
+from satchel.domain.decisions.imports import PLACED, GiveUpCopy, GiveUpImport, PlaceTombstone, was_abandoned
 from satchel.domain.ids import SessionRef
 from satchel.domain.principal import Principal
 from satchel.domain.record import SessionRecord
@@ -23,11 +24,11 @@ from satchel.errors import SatchelError, SessionDeleted, StoreBusy, StoreCorrupt
 from satchel.opened import OpenStore
 from satchel.store import Snapshot, Store
 from satchel.sweeper import erase
+from satchel.transfer.beside import first_difference, is_nobodys_end
 from satchel.transfer.exporting import log, waiting_inputs
 from satchel.transfer.portrait import HEADER, Frame, Portrait, frame_of, portrait, tombstone_portrait
 from satchel.transfer.writing import Writer
 
-PAGE = 200
 TRIES = 3  # of a session whose half copy turned out to be another's, or was taken away
 
 Result = Literal["copied", "continued", "exists", "tombstone", "differs", "unfinished"]
@@ -126,39 +127,51 @@ class _Copy:
         self._snapshot = snapshot
         self._record = record
         self._ref = record.ref
+        self._result: Literal["copied", "continued"] = "copied"
 
     async def run(self) -> Copied:
         for _ in range(TRIES):
             found = await self._target.store.snapshot(self._ref, working_memory=False)
             there = found.record
             if there is None:
-                return await self._write(found, None, over=None, result="copied")
+                return await self._write(found, None, over=None, result=self._result)
             if was_abandoned(there):
                 if there.erasing:
                     await erase(self._target.opened, self._ref)
                     found = await self._target.store.snapshot(self._ref, working_memory=False, metadata=False)
                     there = found.record or there
-                return await self._write(found, None, over=there.revision, result="copied")
+                return await self._write(found, None, over=there.revision, result=self._result)
             if there.hidden:
                 if there.user_id == self._record.user_id and await self._has_beginning(there):
-                    return await self._write(found, there, over=None, result="copied")
+                    return await self._write(found, there, over=None, result=self._result)
                 await self._target.submit(GiveUpImport(ref=self._ref, principal=self._target.principal))
-            else:
-                return await self._beside(found, there)
+            elif (known := await self._beside(found, there)) is not None:
+                return known
         raise StoreBusy("somebody else writes this session at the destination; repeat the copy later")
 
-    async def _beside(self, found: Snapshot, there: SessionRecord) -> Copied:
-        """Something is there already."""
+    async def _beside(self, found: Snapshot, there: SessionRecord) -> Copied | None:
+        """Something is there already. None: it gave way, and the session is to be copied anew."""
         if there.status == "DELETED":
             return self._differs("it was deleted at the destination, and its id is not used again")
         ours, shared = self._record, min(there.last_seq, self._record.last_seq)
         differing = [name for name in HEADER if name != "title" and getattr(there, name) != getattr(ours, name)]
+        parts_at = await first_difference(self._source.store, self._target.store, self._ref, shared)
+        if (
+            parts_at is not None
+            and differing in ([], ["user_id"])
+            and await is_nobodys_end(self._target.store, there, parts_at)
+        ):
+            self._result = "continued"
+            await self._target.submit(
+                GiveUpCopy(ref=self._ref, principal=self._target.principal, revision=there.revision)
+            )
+            return None
         if differing == ["user_id"] and await self._was_transferred(there, after=shared):
             differing = []
         if differing:
             return self._differs(f"another {' and '.join(differing)}")
-        if not await self._has_beginning(there, up_to=shared):
-            return self._differs("its log says something else")
+        if parts_at is not None:
+            return self._differs(f"its log says something else from seq {parts_at} on")
         if there.last_seq > ours.last_seq or (there.last_seq == ours.last_seq and not there.arriving):
             return Copied(ref=self._ref, result="exists")
         if there.has_open_work if not there.arriving else there.streams or there.leases():
@@ -182,19 +195,11 @@ class _Copy:
     def _differs(self, reason: str) -> Copied:
         return Copied(ref=self._ref, result="differs", reason=reason)
 
-    async def _has_beginning(self, there: SessionRecord, *, up_to: int | None = None) -> bool:
+    async def _has_beginning(self, there: SessionRecord) -> bool:
         """Whether what is there is how this session begins."""
-        last = there.last_seq if up_to is None else up_to
-        if last > self._record.last_seq:
+        if there.last_seq > self._record.last_seq:
             return False
-        after = 0
-        while after < last:
-            ours = await self._source.store.events(self._ref, after=after, before=last + 1, limit=PAGE)
-            theirs = await self._target.store.events(self._ref, after=after, before=last + 1, limit=PAGE)
-            if ours.events != theirs.events or not ours.events:
-                return False
-            after = ours.events[-1].seq
-        return True
+        return await first_difference(self._source.store, self._target.store, self._ref, there.last_seq) is None
 
     async def _write(
         self,

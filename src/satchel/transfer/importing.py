@@ -12,10 +12,12 @@ import msgspec
 
 from satchel.access import Access
 from satchel.domain.canonical import canonical
+from satchel.domain.clock import rfc3339
 from satchel.domain.decisions.imports import GiveUpImport
 from satchel.domain.event import Event
 from satchel.domain.ids import SessionRef
 from satchel.domain.imported import Imported
+from satchel.domain.principal import Principal
 from satchel.domain.record import SessionRecord
 from satchel.domain.replay import Replay
 from satchel.domain.state import Clock
@@ -74,10 +76,15 @@ class _Import:
             ref, generation, found = await self._place()
             begun = found.record
             if begun is not None and not begun.hidden:
-                return self._report("exists", self._access.checked(ref, begun))
+                there = self._access.checked(ref, begun)
+                reason = await self._difference(self._blank(ref, generation, found.clock, there), found.clock, there)
+                return self._report("differs" if reason else "exists", there, reason)
             blank = self._blank(ref, generation, found.clock, begun)
             if await self._check(blank, found.clock, begun):
-                return await self._write(blank, found.clock, begun)
+                written = await self._write(blank, found.clock, begun)
+                if written is None:
+                    continue  # another call was first: with this conversation, or with another of its name
+                return self._report("imported", written)
             # What a former call left under this name is another conversation.
             await self._access.submit(GiveUpImport(ref=ref, principal=self._access.principal))
             await erase(self._access.opened, ref)
@@ -117,9 +124,28 @@ class _Import:
     def _replay(self, blank: SessionRecord) -> Replay:
         return Replay(blank, metadata=self._conversation.metadata, limits=self._access.limits)
 
-    def _events(self, blank: SessionRecord, clock: Clock) -> Iterable[Admitted]:
-        admission = Admission(self._access, clock.now)
+    def _events(self, blank: SessionRecord, clock: Clock, access: Access | None = None) -> Iterable[Admitted]:
+        admission = Admission(access or self._access, clock.now)
         return admission.events(self._conversation, said_at=blank.created_at)
+
+    # -- beside what is there
+
+    async def _difference(self, blank: SessionRecord, clock: Clock, there: SessionRecord) -> str:
+        """In what the session that is there is another than the line's; nothing where it begins with all of the line, whatever was
+        done in it since. Rights are not asked: nothing is written."""
+        if blank.created_at != there.created_at:
+            return f"it was created at {rfc3339(there.created_at)}, the line's at {rfc3339(blank.created_at)}"
+        reader = Access(self._access.opened, Principal.operator(tenant_id=there.tenant_id), self._access.policy)
+        earlier = _Earlier(self._access, there)
+        for number, admitted in enumerate(self._events(blank, clock, reader), start=1):
+            seq = admitted.event.seq
+            if seq > there.last_seq:
+                return f"it ends at seq {there.last_seq}, and the line goes on"
+            if not await earlier.holds(admitted.event):
+                return f"it holds something else from seq {seq} on"
+            if number % BREATH == 0:
+                await asyncio.sleep(0)
+        return ""
 
     # -- the whole of it, before anything is written
 
@@ -182,16 +208,21 @@ class _Import:
 
     # -- and again, to write it
 
-    async def _write(self, blank: SessionRecord, clock: Clock, begun: SessionRecord | None) -> Imported:
+    async def _write(self, blank: SessionRecord, clock: Clock, begun: SessionRecord | None) -> SessionRecord | None:
+        """None: another call wrote it."""
         replay = self._replay(blank)
         writer = Writer(self._access, replay, metadata=self._conversation.metadata, written=begun, clock=clock)
         for admitted in self._events(blank, clock):
             await writer.add(admitted.event, admitted.draft)
         waiting = self._waiting(replay, clock)
         record = await writer.finish(waiting=waiting, title=replay.state.existing.title)
-        return self._report("exists" if writer.replayed else "imported", record)
+        return None if writer.replayed else record
 
-    def _report(self, result: Literal["imported", "exists"], record: SessionRecord) -> Imported:
+    def _report(
+        self, result: Literal["imported", "exists", "differs"], record: SessionRecord, reason: str = ""
+    ) -> Imported:
+        header = self._conversation.header
+        former = "" if header is None else header.user_id
         return Imported(
             line=self._line,
             session_id=record.session_id,
@@ -199,6 +230,9 @@ class _Import:
             result=result,
             messages=record.messages,
             events=record.last_seq,
+            user_id=self._owner,
+            former_user_id=former if former and former != self._owner else None,
+            reason=reason,
         )
 
 
@@ -211,14 +245,15 @@ class _Earlier:
         self._events: list[Event] = []  # the next one last
 
     async def holds(self, event: Event) -> bool:
-        """Whether it is there already, or comes behind what is there. Who wrote it may be somebody else."""
+        """Whether it is there already, or comes behind what is there. Who wrote it may be somebody else, and its tokens may have been
+        counted by another."""
         if self._begun is None or event.seq > self._begun.last_seq:
             return True
         if not self._events:
             page = await self._access.store.events(self._begun.ref, after=event.seq - 1, limit=PAGE)
             self._events = list(reversed(page.events))
         written = self._events.pop() if self._events else None
-        return written is not None and msgspec.structs.replace(written, actor=event.actor) == event
+        return written is not None and msgspec.structs.replace(written, actor=event.actor, tokens=event.tokens) == event
 
 
 def _take(replay: Replay, admitted: Admitted) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import IO, Literal, TypeVar
+from typing import IO, TypeVar
 
 import msgspec
 
@@ -125,20 +125,6 @@ class Move:
             if len(refs) < PAGE or len(chosen) < len(refs):
                 return
             after = refs[-1]
-
-
-async def copy_setting(
-    source: OpenStore, target: OpenStore, name: str
-) -> Literal["none", "copied", "exists", "differs"]:
-    """What is kept under a name beside all sessions; another value at the destination is left."""
-    ours = await source.store.setting(name)
-    if ours is None:
-        return "none"
-    before = await target.store.setting(name)
-    after = await target.store.setting(name, value=ours.value) if before is None else before
-    if after is None or after.value != ours.value:
-        return "differs"
-    return "copied" if before is None else "exists"
 
 
 async def _few_at_once(items: Sequence[T], work: Callable[[T], Awaitable[A]]) -> AsyncIterator[A]:

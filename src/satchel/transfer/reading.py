@@ -33,7 +33,10 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     def owner(self, limits: Limits) -> str:
         """Whose it was. Raises InvalidInput."""
         if self.header is None or not self.header.user_id:
-            raise InvalidInput("is needed: the line does not name its owner", field="user_id")
+            raise InvalidInput(
+                "is needed: the line does not name its owner; say whose it will be (user_id, on the command line --user)",
+                field="user_id",
+            )
         return checked_id(self.header.user_id, field="user_id", limits=limits)
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
+from satchel.domain.clock import DAY
 from satchel.domain.decisions.decision import Decision, replay_of
 from satchel.domain.decisions.housekeeping import AbandonImport
 from satchel.domain.idempotency import Answer
@@ -106,3 +107,26 @@ class GiveUpImport(AbandonImport, frozen=True, kw_only=True):
             return Unchanged(answer=Answer(version=0, at=clock.now))
         due = SessionState(msgspec.structs.replace(record, sweep_at=clock.now))
         return AbandonImport.decide(self, due, clock)
+
+
+class GiveUpCopy(Decision[None], frozen=True, kw_only=True):
+    """What a former copy left, and nobody wrote in since, gives way to the next: its id is used again. At any other ``revision``
+    nothing is done. The sweeper is to leave it a day: the copy erases its rows itself."""
+
+    revision: int
+
+    action: ClassVar[str] = "copy sessions"
+
+    def decide(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
+        require(self.principal, "govern", self.action)
+        record = state.record
+        answer = Answer(version=0, at=clock.now)
+        if record is None or record.revision != self.revision or record.status == "DELETED":
+            return Unchanged(answer=answer)
+        left = msgspec.structs.replace(
+            record, status="DELETED", title="", external_id=None, erasing=True, sweep_at=clock.now + DAY
+        )
+        return Effect(record=left, answer=answer, working_memory=b"", metadata=b"")
+
+    def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> None:
+        return None
