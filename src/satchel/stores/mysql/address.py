@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from satchel.errors import InvalidInput
-from satchel.stores.sql.address import number, seconds
+from satchel.stores.sql.address import number, seconds, unknown_option
 
 SCHEMES = ("mysql", "mariadb")
 PORT = 3306
@@ -44,7 +44,7 @@ def parse_address(url: str) -> Address:
     given: dict[str, str] = {}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in _OPTIONS:
-            raise InvalidInput(f"knows no option {name[:40]!r}; there are {', '.join(_OPTIONS)}", field="url")
+            raise unknown_option(name, _OPTIONS)
         given[name] = value
     try:
         port = parts.port or PORT

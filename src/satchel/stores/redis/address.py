@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from satchel.errors import InvalidInput
-from satchel.stores.sql.address import number, seconds
+from satchel.stores.sql.address import number, seconds, unknown_option
 
 SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster")
 DEFAULT_PORT = 6379
@@ -57,9 +57,7 @@ def parse_address(url: str) -> Address:
     known = {"pool_size", "pool_wait", "connect_timeout", "prefix", "durability", "replicas", "replica_wait", *_TLS}
     for name in given:
         if name not in known:
-            raise InvalidInput(
-                f"has the unknown option {name[:40]!r}; there are {', '.join(sorted(known))}", field="url"
-            )
+            raise unknown_option(name, known)
     has_tls = parts.scheme.startswith("rediss")
     if not has_tls and any(name in given for name in _TLS):
         raise InvalidInput(f"{', '.join(_TLS)} go with rediss:// alone", field="url")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from satchel.errors import InvalidInput
@@ -18,6 +18,11 @@ class Patience(Protocol):
     def pool_wait(self) -> float: ...
     @property
     def connect_timeout(self) -> float: ...
+
+
+def unknown_option(name: str, known: Collection[str]) -> InvalidInput:
+    """A slip in its name, mostly: what it means would not hold, and nobody would know."""
+    return InvalidInput(f"has the unknown option {name[:40]!r}; there are {', '.join(sorted(known))}", field="url")
 
 
 def number(given: Mapping[str, str], name: str, default: int, *, least: int, most: int) -> int:
