@@ -175,7 +175,7 @@ async def connect(address: Address) -> Line:
     """Raises NotReached, the driver's errors, OSError and TimeoutError."""
     try:
         return await _connect(address)
-    except DRIVER_ERRORS as error:
+    except (*DRIVER_ERRORS, UnicodeError) as error:  # the latter of a name that no host can have
         if known := not_reached(error, address):
             raise known from error
         raise

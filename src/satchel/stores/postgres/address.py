@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, parse_qsl, unquote, urlencode, urlsplit, urlu
 import msgspec
 
 from satchel.errors import InvalidInput
-from satchel.stores.sql.address import number, seconds, unknown_option
+from satchel.stores.sql.address import checked_port, number, seconds, unknown_option
 from satchel.stores.sql.reaching import shown_place
 
 SCHEMES = ("postgresql", "postgres")
@@ -23,6 +23,7 @@ _DRIVERS = (
 )
 _KNOWN = (*_OURS, *_DRIVERS)
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?")
+_PLACE = re.compile(r"(\[[^]]*\]|[^:]*)(?::(.*))?")
 _ALIKE = 0.8  # of two names: one is a slip of the other
 ATTRIBUTES = ("any", "primary", "read-write")  # of libpq's those that make sense for who writes
 
@@ -54,6 +55,9 @@ def parse_address(url: str) -> Address:
         if name not in _DRIVERS and (not _SETTING.fullmatch(name) or get_close_matches(name, _KNOWN, 1, _ALIKE)):
             raise unknown_option(name, _KNOWN)
         theirs.append((name, value))
+    for host in parts.netloc.rpartition("@")[2].split(","):
+        if (port := _parted(host)[1]) and not host.startswith("/"):
+            checked_port(port)
     dsn = urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(theirs), ""))
     attributes = ours.get("target_session_attrs")
     if attributes is not None and attributes not in ATTRIBUTES:
@@ -97,11 +101,10 @@ def target_of(dsn: str) -> Target:
     account, _, place = parts.netloc.rpartition("@")
     user, colon, _ = account.partition(":")
     place = unquote(place) or _first(given, "host") or "localhost"
-    host, port = place, ""
+    host, port = _parted(place)
     if not place.startswith("/"):
-        found = re.fullmatch(r"(\[[^]]*\]|[^:]*)(?::(\d+))?", place)
-        host, port = (found[1].strip("[]"), found[2] or "") if found else (place, "")
-        place = shown_place(host, int(port or _first(given, "port") or PORT))
+        port = port or _first(given, "port")
+        place = shown_place(host, int(port) if port.isdigit() else PORT)
     database = unquote(parts.path.removeprefix("/")) or _first(given, "dbname", "database")
     return Target(
         host=host,
@@ -109,6 +112,12 @@ def target_of(dsn: str) -> Target:
         database=database or unquote(user) or _first(given, "user"),
         has_password=bool(colon) or "password" in given,
     )
+
+
+def _parted(place: str) -> tuple[str, str]:
+    """Host and port."""
+    found = _PLACE.fullmatch(place)
+    return (found[1].strip("[]"), found[2] or "") if found else (place, "")
 
 
 def _first(given: dict[str, list[str]], *names: str) -> str:

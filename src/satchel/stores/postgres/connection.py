@@ -15,7 +15,16 @@ from satchel.errors import InvalidInput, SatchelError, StoreBusy, StoreCorrupt, 
 from satchel.stores.postgres.address import Address, refused_settings, target_of
 from satchel.stores.postgres.hosts import first_that_answers, single_hosts
 from satchel.stores.sql.pool import Faults
-from satchel.stores.sql.reaching import NotReached, no_database, no_right_to, no_tls, refused, silent, unreached
+from satchel.stores.sql.reaching import (
+    NotReached,
+    no_database,
+    no_right_to,
+    no_tls,
+    other_server,
+    refused,
+    silent,
+    unreached,
+)
 
 STATEMENT_PATIENCE = 30.0  # seconds until a server that does not answer is given up
 LOCK_PATIENCE = 5  # seconds that a statement waits for a row which another transaction holds
@@ -136,7 +145,7 @@ def _most_telling(failed: list[Exception]) -> Exception:
 async def _connect_to(dsn: str, address: Address, *, is_shared: bool) -> Line:
     try:
         return await _open(dsn, address, is_shared=is_shared)
-    except DRIVER_ERRORS as error:
+    except (*DRIVER_ERRORS, UnicodeError) as error:  # the latter of a name that no host can have
         if known := _not_reached(error, dsn, is_shared=is_shared):
             raise known from error
         raise
@@ -257,8 +266,8 @@ def _not_reached(error: Exception, dsn: str, *, is_shared: bool) -> NotReached |
         return refused_settings(dsn)
     if state or isinstance(error, exceptions.InterfaceError):
         return None
-    if "rejected SSL upgrade" in str(error):  # the driver's own words
-        return no_tls(target.place)
+    if "rejected SSL upgrade" in str(error):  # the driver's own words, also of who answers nothing
+        return no_tls(target.place) if "sslmode=" in dsn else other_server(target.place, "PostgreSQL")
     return unreached(error, place=target.place, host=target.host)
 
 

@@ -25,6 +25,15 @@ def unknown_option(name: str, known: Collection[str]) -> InvalidInput:
     return InvalidInput(f"has the unknown option {name[:40]!r}; there are {', '.join(sorted(known))}", field="url")
 
 
+def checked_port(text: str) -> int:
+    """Raises InvalidInput. What was there is not shown: behind a password's bare slash it is a part of the password."""
+    if not text.isascii() or not text.isdigit() or len(text) > 5 or not 0 < int(text) < 65_536:
+        raise InvalidInput(
+            "the port must be a whole number from 1 to 65535 (a / in a password is written %2F)", field="url"
+        )
+    return int(text)
+
+
 def number(given: Mapping[str, str], name: str, default: int, *, least: int, most: int) -> int:
     """Raises InvalidInput."""
     text = given.get(name)

@@ -54,12 +54,20 @@ def no_tls(place: str) -> NotReached:
     return NotReached(f"{place} does not speak TLS, or not as we do", mend=f"mend the TLS options {_IN_ADDRESS}")
 
 
+def other_server(place: str, kind: str) -> NotReached:
+    return NotReached(
+        f"what answers at {place} is no {kind} server",
+        mend=f"mend the host and the port {_IN_ADDRESS}",
+        may_pass=True,  # a proxy whose server is away closes the connection too
+    )
+
+
 def unreached(error: BaseException, *, place: str, host: str) -> NotReached | None:
     """What the system said, however the driver wrapped it; None: it said nothing. ``place``: host and port, or a socket's path."""
     for cause in _causes(error):
         if isinstance(cause, NotReached):
             return cause
-        if isinstance(cause, socket.gaierror):
+        if isinstance(cause, socket.gaierror) or (isinstance(cause, UnicodeError) and "idna" in str(cause)):
             mend = f"mend the host's name {_IN_ADDRESS}, or see that this machine can look it up: getent hosts {host}"
             return NotReached(f"host not found: {host}", mend=mend, may_pass=True)
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -73,6 +81,9 @@ def unreached(error: BaseException, *, place: str, host: str) -> NotReached | No
             if numbers <= {errno.ECONNREFUSED} or (place.startswith("/") and numbers <= {errno.ENOENT}):
                 mend = f"start the server, or mend the host and the port {_IN_ADDRESS}"
                 return NotReached(f"nobody listens at {place}", mend=mend, may_pass=True)
+            if numbers <= {errno.ENOENT}:
+                mend = f"mend the names of files (certificates, keys) {_IN_ADDRESS}"
+                return NotReached("a file that the address names is not there", mend=mend)
             names = ", ".join(sorted(errno.errorcode.get(number, str(number)) for number in numbers))
             return NotReached(f"{place} cannot be reached ({names})", mend=_IS_UP, may_pass=True)
     return None
