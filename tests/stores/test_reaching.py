@@ -25,7 +25,7 @@ PASSWORD = "hunter2"  # of nobody
 
 async def refusal(url: str) -> StoreUnavailable:
     with pytest.raises(StoreUnavailable) as refused:
-        await satchel.open(f"{url}?connect_timeout=2").open()
+        await satchel.open(f"{url}{'&' if '?' in url else '?'}connect_timeout=2").open()
     for shown in (str(refused.value), repr(refused.value), refused.value.mend):
         assert PASSWORD not in shown
     assert refused.value.mend
@@ -58,6 +58,27 @@ async def test_a_password_that_is_missing_is_told_so(database: int) -> None:
         assert told.reason == "the password (or user) was refused; the address gives no password"
         async with satchel.open(f"redis://:{PASSWORD}@127.0.0.1:{locked.port}/{database}"):
             pass
+
+
+async def test_a_user_who_may_not_make_the_tables_is_told_so_and_the_operator_before() -> None:
+    url = postgres.server().create_database("tables_of_others")
+    connection = await asyncpg.connect(url)
+    await connection.execute(
+        "DROP ROLE IF EXISTS bob; CREATE ROLE bob LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC"
+    )
+    await connection.close()
+    bobs = url.replace("satchel@", "bob@")
+    told = await refusal(bobs)
+    assert told.reason == "the user has not the rights that the store needs"
+    assert "GRANT" in told.mend
+    store = satchel.open(bobs).store
+    assert "privilege CREATE on the schema=no" in [one.what for one in await store.check() if one.level == "warning"]
+    url = mysql.server().create_database("tables_of_others")
+    shell = mysql.server().shell("tables_of_others")
+    shell.communicate(b"CREATE OR REPLACE USER bob@127.0.0.1; GRANT SELECT ON tables_of_others.* TO bob@127.0.0.1;")
+    told = await refusal(f"{url.replace('satchel@', 'bob@')}?durability=relaxed")
+    assert told.reason == "the user has not the rights that the store needs"
+    assert "GRANT" in told.mend
 
 
 async def test_a_database_that_the_user_may_not_use_is_named() -> None:

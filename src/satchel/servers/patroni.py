@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from satchel.servers.postgres import DATABASE, creation_of, programs, tell
+from satchel.servers.postgres import DATABASE, creation_of, programs, removal_of, tell
 from satchel.servers.program import (
     STOP_PATIENCE,
     ServerMissing,
@@ -264,6 +264,9 @@ class PatroniCluster:
         """Its address; one that is there is left as it is."""
         tell(self.url("postgres"), creation_of(name), by=programs())
         return self.url(name)
+
+    def drop_database(self, name: str) -> None:
+        tell(self.url("postgres"), removal_of(name), by=programs())
 
     def _start_etcd(self, etcd: Path, folder: Path) -> int:
         port, peers = free_port(), free_port()

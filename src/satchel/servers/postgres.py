@@ -70,6 +70,10 @@ def creation_of(name: str) -> str:
     return f"SELECT '{made}' WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = '{text}') \\gexec\n"  # noqa: S608  # quoted
 
 
+def removal_of(name: str) -> str:
+    return f"DROP DATABASE IF EXISTS {_quoted(name)} WITH (FORCE)"
+
+
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
@@ -155,7 +159,7 @@ class PostgresServer(PrivateServer):
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        self._tell(f"DROP DATABASE IF EXISTS {_quoted(name)} WITH (FORCE)")
+        self._tell(removal_of(name))
 
     def shell(self, database: str) -> subprocess.Popen[bytes]:
         """A `psql` that reads statements from its standard input and writes plain rows."""

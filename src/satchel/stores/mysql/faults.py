@@ -7,7 +7,16 @@ from asyncmy import errors
 from satchel.errors import InvalidInput, SatchelError, StoreBusy, StoreCorrupt, StoreUnavailable
 from satchel.stores.mysql.address import Address
 from satchel.stores.sql.pool import Faults
-from satchel.stores.sql.reaching import NotReached, no_database, no_right_to, refused, shown_place, silent, unreached
+from satchel.stores.sql.reaching import (
+    NotReached,
+    no_database,
+    no_right,
+    no_right_to,
+    refused,
+    shown_place,
+    silent,
+    unreached,
+)
 
 DEADLOCK = 1213
 DUPLICATE = 1062
@@ -26,6 +35,7 @@ _CORRUPT = frozenset({1034, 1035, 1194, 1195, 1712, 1877})
 _TOO_LARGE = frozenset({1118, 1153, 1301, 1406})
 _REFUSED = frozenset({1045, 1251, 1698, 1524, 1130})  # the password, the user, how it proves itself, whence it comes
 _NO_RIGHT = 1044
+_NO_RIGHTS = frozenset({_NO_RIGHT, 1142, 1143, 1227, 1370})
 _NO_DATABASE = 1049
 _VALUES = ("22", "23")  # SQLSTATE: a value that a column does not take, a key that is there
 
@@ -114,6 +124,8 @@ def meaning_of(error: BaseException) -> SatchelError:
         return StoreBusy("other transactions kept the rows; nothing was stored")
     if code in _FULL_OF_CONNECTIONS:
         return StoreBusy("the server takes no more connections; nothing was stored")
+    if code in _NO_RIGHTS:
+        return no_right(mend="GRANT ALL ON the store's database TO the user of its address;")
     if code in _CORRUPT:
         return StoreCorrupt("the database")
     if code in _DISK_FULL:

@@ -30,7 +30,8 @@ SELECT
     extract(epoch FROM clock_timestamp())::float8,
     pg_is_in_recovery(),
     current_setting('default_transaction_read_only') = 'on',
-    current_setting('server_encoding')"""
+    current_setting('server_encoding'),
+    to_regclass('schema_version') IS NOT NULL OR coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)"""
 _ROLE = "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'"
 
 _RELOAD = "SELECT pg_reload_conf();"
@@ -54,11 +55,13 @@ async def check(fetch: Fetch, address: Address) -> list[Finding]:
         is_standby,
         is_read_only,
         encoding,
+        has_tables_or_may_make_them,
     ) = row
     return [
         *_refusals(is_standby=is_standby, is_read_only=is_read_only),
         _version(version),
         *_encoding(encoding),
+        *_rights(is_enough=has_tables_or_may_make_them),
         _switch("fsync", is_on=has_fsync, why="a power cut may lose or damage everything that was acknowledged"),
         _switch("full_page_writes", is_on=has_full_pages, why="a power cut may leave half-written pages behind"),
         _commit(commit),
@@ -132,6 +135,18 @@ def _switch(name: str, *, is_on: bool, why: str) -> Finding:
         return Finding(is_ok=True, what=f"{name}=on", why=kept, promise="durable")
     mend = f"ALTER SYSTEM SET {name} = on; {_RELOAD}"
     return Finding(is_fatal=True, what=f"{name}=off", why=why, mend=mend, promise="durable")
+
+
+def _rights(*, is_enough: bool) -> list[Finding]:
+    if is_enough:
+        return []
+    return [
+        Finding(
+            what="privilege CREATE on the schema=no",
+            why="this account cannot make the tables: a store is not opened before another has made them",
+            mend="satchel migrate up  (with an account that may; or GRANT CREATE ON SCHEMA public TO this one;)",
+        )
+    ]
 
 
 def _encoding(encoding: str) -> list[Finding]:

@@ -18,6 +18,7 @@ from satchel.stores.sql.pool import Faults
 from satchel.stores.sql.reaching import (
     NotReached,
     no_database,
+    no_right,
     no_right_to,
     no_tls,
     other_server,
@@ -284,6 +285,8 @@ def meaning_of(error: BaseException) -> SatchelError:
         return StoreBusy("other transactions kept the rows; nothing was stored")
     if state == "53300":
         return StoreBusy("the server takes no more connections; nothing was stored")
+    if state == _NO_RIGHT:
+        return no_right(mend="GRANT ALL ON SCHEMA public TO the user of the store's address;")
     if state in ("XX001", "XX002"):
         return StoreCorrupt("the database")
     if state == "53100":

@@ -41,6 +41,14 @@ def no_right_to(name: str, *, mend: str) -> NotReached:
     return NotReached(f"the user may not use the database {name!r}", mend=mend)
 
 
+def no_right(*, mend: str) -> StoreUnavailable:
+    """Of a statement that the server refused."""
+    return StoreUnavailable(
+        "the user has not the rights that the store needs",
+        mend=f"{mend}  (and to make the tables, `satchel migrate up` with an account that may)",
+    )
+
+
 def refused(*, has_password: bool) -> NotReached:
     """``has_password``: the address gives one."""
     return NotReached(
