@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import asyncpg
 import pytest
 
 import satchel
@@ -32,6 +33,13 @@ async def test_a_database_is_made_once_and_one_is_there_from_the_start(kind: str
     async with satchel.open(url.replace(" ", "%20") + option) as store:
         assert await store.store.setting("a") is None
     server.drop_database('it\'s "mine"')
+
+
+async def test_a_postgres_server_keeps_its_shared_memory_in_its_own_folder() -> None:
+    """Which is removed, also when the server was killed; what lies in /dev/shm would stay."""
+    connection = await asyncpg.connect(postgres.server().url())
+    assert await connection.fetchval("SHOW dynamic_shared_memory_type") == "mmap"
+    await connection.close()
 
 
 def test_a_redis_server_says_that_it_has_no_database_left() -> None:

@@ -253,9 +253,18 @@ def leaves_usable(error: BaseException) -> bool:
     return isinstance(error, Exception) and not is_lost(error)
 
 
+def _as_pooled(error: Exception) -> str:
+    """The state that its server would have said: an older pgbouncer has one for all, and only its words differ."""
+    said = str(error)
+    if "database" in said and ("no such" in said or "does not exist" in said):
+        return _NO_DATABASE
+    return "28P01" if "authentication failed" in said or "no such user" in said else _UNKNOWN_SETTING
+
+
 def _not_reached(error: Exception, dsn: str, *, is_shared: bool) -> NotReached | InvalidInput | None:
     """What was met when connecting, if it is known what to do about it."""
-    state, target = state_of(error), target_of(dsn)
+    target = target_of(dsn)
+    state = _as_pooled(error) if (state := state_of(error)) == _UNKNOWN_SETTING else state
     if state in _REFUSED:
         return refused(has_password=target.has_password)
     if state == _NO_DATABASE:
