@@ -69,7 +69,7 @@ async def test_a_user_who_may_not_make_the_tables_is_told_so_and_the_operator_be
     await connection.close()
     bobs = url.replace("satchel@", "bob@")
     told = await refusal(bobs)
-    assert told.reason == "the user has not the rights that the store needs"
+    assert told.reason == "the user lacks rights that the store needs"
     assert "GRANT" in told.mend
     store = satchel.open(bobs).store
     assert "privilege CREATE on the schema=no" in [one.what for one in await store.check() if one.level == "warning"]
@@ -77,7 +77,7 @@ async def test_a_user_who_may_not_make_the_tables_is_told_so_and_the_operator_be
     shell = mysql.server().shell("tables_of_others")
     shell.communicate(b"CREATE OR REPLACE USER bob@127.0.0.1; GRANT SELECT ON tables_of_others.* TO bob@127.0.0.1;")
     told = await refusal(f"{url.replace('satchel@', 'bob@')}?durability=relaxed")
-    assert told.reason == "the user has not the rights that the store needs"
+    assert told.reason == "the user lacks rights that the store needs"
     assert "GRANT" in told.mend
 
 

@@ -156,7 +156,7 @@ def _encoding(encoding: str) -> list[Finding]:
         Finding(
             is_fatal=True,
             what=f"server_encoding={encoding}",
-            why="a text of any language cannot be stored: the database is not opened",
+            why="it cannot keep texts of every language: no store is opened on it",
             mend="CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0;  (and name it in the store's address)",
         )
     ]

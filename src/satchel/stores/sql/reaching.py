@@ -44,7 +44,7 @@ def no_right_to(name: str, *, mend: str) -> NotReached:
 def no_right(*, mend: str) -> StoreUnavailable:
     """Of a statement that the server refused."""
     return StoreUnavailable(
-        "the user has not the rights that the store needs",
+        "the user lacks rights that the store needs",
         mend=f"{mend}  (and to make the tables, `satchel migrate up` with an account that may)",
     )
 
