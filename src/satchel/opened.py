@@ -38,8 +38,11 @@ class OpenStore:
         return self
 
     async def close(self) -> None:
-        await self.committer.close()
-        await self.store.close()
+        """Also when it is cancelled meanwhile: nobody else would."""
+        try:
+            await self.committer.close()
+        finally:
+            await self.store.close()
 
     def __enter__(self) -> NoReturn:
         raise StoreMisused("use `async with satchel.open(url) as store`; blocking code opens with satchel.sync.open")

@@ -124,19 +124,23 @@ class Landing(asyncio.Future[T]):
         if self.heard is not None:
             self.heard(self)
 
-    async def bring(self, work: Coroutine[Any, Any, T]) -> None:
-        """What ``work`` comes to, for a task of its own. Who goes away from the landing does not stop the work."""
+    async def bring(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        """What ``work`` comes to, for a task of its own, of which ``left`` is told. Who goes away from the landing does not stop
+        the work."""
         try:
-            outcomes = await work
-        except BaseException as error:
+            outcomes = await work()
+        except Exception as error:  # noqa: BLE001  # whoever waits for the landing hears it
             if not self.done():
-                stopped = isinstance(error, asyncio.CancelledError)
-                self.set_exception(OutcomeUnknown("the event loop stopped") if stopped else error)
-            if not isinstance(error, Exception):
-                raise
+                self.set_exception(error)
         else:
             if not self.done():
                 self.set_result(outcomes)
+
+    def left(self, task: asyncio.Future[None]) -> None:
+        """The task is over: it was cancelled, perhaps before its first step, if nothing was brought."""
+        del task
+        if not self.done():
+            self.set_exception(OutcomeUnknown("the event loop stopped"))
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 import pytest
 
@@ -20,7 +20,7 @@ from satchel.errors import (
     StoreUnavailable,
     VersionConflict,
 )
-from satchel.store import Change, Loaded, Outcome
+from satchel.store import Change, Landing, Loaded, Outcome
 from satchel.stores.memory import MemoryStore
 from satchel.testing.clock import SettableClock
 from satchel.testing.stage import ADA, Stage, lasting, said
@@ -217,3 +217,40 @@ async def test_closing_finishes_what_waits_and_takes_nothing_more() -> None:
     assert [(await task).seq for task in writing] == list(range(1, 21))
     with pytest.raises(StoreMisused):
         await stage.sessions().append_message(sid, said("late"))
+
+
+class Prompt(StoreWrapper):
+    """Refuses with a landing that is over before anybody could listen."""
+
+    def transact(
+        self, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
+    ) -> Awaitable[list[Outcome]]:
+        landing: Landing[list[Outcome]] = Landing()
+        landing.set_exception(StoreUnavailable("gone"))
+        return landing
+
+
+async def test_a_store_that_answers_at_once_is_heard(clock: SettableClock) -> None:
+    made = Stage(Prompt(MemoryStore(clock=clock)), clock)
+    async with asyncio.timeout(10), made.opened:
+        with pytest.raises(StoreUnavailable):
+            await made.session()
+
+
+async def test_an_observer_that_fails_keeps_nobody_from_being_answered(clock: SettableClock) -> None:
+    """Also those who came while the batch was in flight that it was told of."""
+
+    def fail(seen: object) -> None:
+        raise ValueError(seen)
+
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda *_: None)
+    made = Stage(YieldingStore(MemoryStore(clock=clock)), clock)
+    async with asyncio.timeout(10), made.opened:
+        sid = await made.session()
+        made.opened.committer.observer = fail
+        first = asyncio.create_task(made.sessions().append_message(sid, said("1")))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        second = asyncio.create_task(made.sessions().append_message(sid, said("2")))
+        assert [(await first).seq, (await second).seq] == [1, 2]

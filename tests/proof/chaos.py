@@ -20,7 +20,7 @@ from tests.worker.agents import WORDS
 from tests.worker.processes import WorkerProcess, Workers, lying
 from tests.worker.stage import TENANT, Stage, until
 
-AGENTS = ("work", "family", "sure", "tell")
+AGENTS = ("work", "family", "sure", "tell", "stubborn")
 LEASE = 1.0  # seconds
 STOPPED = (
     1.3,
@@ -91,12 +91,13 @@ async def chaos(task: Task) -> Report:
             async with satchel.open(database.url) as store:
                 stage = Stage(store)
                 session_ids = [await stage.session() for _ in range(max(1, bounds["runs"] // 5))]
+                agents = ("stubborn",) if task.weak else AGENTS  # it is the one that needs the fence
                 runs = [
                     await stage.added(
-                        AGENTS[number // 2 % 4],
+                        agents[number // 2 % len(agents)],
                         session_ids[number % len(session_ids)],
                         input="go",
-                        max_attempts=1 + 2 * (number % 2),  # half of them have three
+                        max_attempts=3 if task.weak else 1 + 2 * (number % 2),
                     )
                     for number in range(bounds["runs"])
                 ]
@@ -242,7 +243,17 @@ async def check_session(workers: Workers, stage: Stage, session_id: str, given_u
 
 
 def _wrong_words(log: Sequence[Event]) -> list[str]:
-    return [
+    faults: list[str] = []
+    attempts: collections.Counter[str | None] = collections.Counter()
+    over: set[str | None] = set()
+    for event in log:
+        attempts[event.run_id] += event.kind == "run_started"
+        if event.kind == "run_ended":
+            over.add(event.run_id)
+        said = str(event.data.get("content")) if event.kind == "message" else ""
+        if " of attempt " in said and (event.run_id in over or said[-1] != str(attempts[event.run_id])):
+            faults.append(f"{event.run_id} says {said!r}, and attempt {attempts[event.run_id]} has it, or it is over")
+    return faults + [
         f"a stream of {event.run_id} holds what nobody said"
         for event in log
         if event.streamed is not None

@@ -270,6 +270,23 @@ class OnAServer:
         await store.close()
         assert await self.connections(url) == 0
 
+    async def test_a_cancelled_close_leaves_no_connection_behind(self, url: str) -> None:
+        for turns in (1, 2, 3, 9, 27):
+            opened = satchel.open(url)
+            await opened.open()
+            manager = SessionManager(opened, ADA)
+            session_id = (await manager.create_session()).session_id
+            writing = asyncio.create_task(manager.append_message(session_id, said("the last words")))
+            waiting = asyncio.create_task(opened.store.wait(SessionRef("acme", session_id), 9, 30))
+            await asyncio.sleep(0)
+            closing = asyncio.create_task(opened.close())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.wait((closing, waiting), timeout=20)
+            assert (await writing).seq == 1
+            assert await self.connections(url) == 0
+
     async def test_a_store_belongs_to_its_event_loop_and_process(self, store: ServerStore) -> None:
         with pytest.raises(StoreMisused, match="event loop"):
             await asyncio.to_thread(asyncio.run, store.load({}))
@@ -331,6 +348,24 @@ class OnAServer:
             await put(writer, base=7 + seq, record=changed, events=(event(seq + 1),))
             await asyncio.wait_for(waiting, 1)
         await other.close()
+
+    async def test_what_a_store_wrote_just_before_it_closed_is_heard_at_once(
+        self, store: ServerStore, url: str
+    ) -> None:
+        """Also when it had told of another write a moment before, and was to wait until it tells again."""
+        await put(store)
+        await store.wait(REF, 0, 0.2)
+        for seq in range(1, 9, 2):
+            other = opened_at(url)
+            await other.open()
+            await put(other, base=5 + seq + 1, record=record(revision=7 + seq, last_seq=seq), events=(event(seq),))
+            await asyncio.sleep(0.01)
+            waiting = asyncio.create_task(store.wait(REF, seq, 30))
+            await asyncio.sleep(0.002)
+            last = record(revision=8 + seq, last_seq=seq + 1)
+            await put(other, base=7 + seq, record=last, events=(event(seq + 1),))
+            await other.close()
+            await asyncio.wait_for(waiting, 1)
 
     async def test_a_lost_connection_costs_a_wait_time_but_no_hint(self, store: ServerStore, url: str) -> None:
         other = opened_at(url)

@@ -187,3 +187,21 @@ async def sure(ctx: RunContext) -> None:
     await asyncio.sleep(0.3)
     await ctx.append_message({"role": "assistant", "content": answer})
     note("end", ctx)
+
+
+async def stubborn(ctx: RunContext) -> None:
+    """About a second, in five messages; goes on when it is told to stop. What it writes when others have its run is refused."""
+    note("start", ctx)
+
+    async def speak() -> None:
+        for number in range(5):
+            await ctx.append_message({"role": "assistant", "content": f"{number} of attempt {ctx.attempt.attempt}"})
+            await asyncio.sleep(0.2)
+        note("end", ctx)
+
+    speaking = asyncio.create_task(speak())
+    try:
+        await asyncio.shield(speaking)
+    except asyncio.CancelledError:
+        await asyncio.gather(speaking, return_exceptions=True)
+        raise

@@ -99,7 +99,7 @@ class Committer:
                 continue
             self._batches.add(landing)
             landed = partial(self._landed, batch)
-            if isinstance(landing, Landing):
+            if isinstance(landing, Landing) and not landing.done():
                 landing.heard = landed
             else:
                 landing.add_done_callback(landed)
@@ -118,10 +118,10 @@ class Committer:
             except Exception as error:  # noqa: BLE001  # a store's answer that is none: nobody may wait for ever
                 again = batch.fail(error)
             self._take_back(again)
-            if self.observer is not None:
-                self.observer(batch.seen())
         if self._waiting:
-            self._schedule(landing.get_loop())
+            self._schedule(landing.get_loop())  # before others are told, whose faults would keep it from those who wait
+        if self.observer is not None and not landing.cancelled() and landing.exception() is None:
+            self.observer(batch.seen())
 
     def _take_back(self, again: Again) -> None:
         """They go before those that came after them."""

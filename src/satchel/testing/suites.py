@@ -23,6 +23,7 @@ from satchel.testing.layers import LayerSuite
 from satchel.testing.leases import LeaseSuite
 from satchel.testing.lifecycle import LifecycleSuite
 from satchel.testing.listing import ListingSuite
+from satchel.testing.loop_end import LoopEndSuite
 from satchel.testing.memory import MemorySuite
 from satchel.testing.messages import LabelSuite, LimitSuite, MessageSuite
 from satchel.testing.names import NameSuite
@@ -91,6 +92,7 @@ SUITES: tuple[type[StoreSuite], ...] = (
     ContextSuite,
     TokenSuite,
     IsolationSuite,
+    LoopEndSuite,
     StoreWritingSuite,
     StoreLoadingSuite,
     StoreReadingSuite,

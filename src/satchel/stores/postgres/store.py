@@ -92,7 +92,8 @@ class PostgresStore(ServerStore):
     async def _start(self) -> tuple[Pool[Line], Hints]:
         line = await self._first_line()
         again = partial(connect, self._address, is_shared=line.is_shared)
-        return Pool(self._address, again, FAULTS, first=line), Hints(again, self._fetch)
+        pool = Pool(self._address, again, FAULTS, first=line)
+        return pool, Hints(again, partial(self._read, pool))  # which tell also while the store closes
 
     async def _first_line(self) -> Line:
         """With the schema up to date."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from redis.asyncio.connection import Connection, SSLConnection
 from redis.exceptions import (
@@ -31,6 +31,8 @@ from satchel.stores.redis.scripts import SCRIPTS, Script
 from satchel.stores.sql.reaching import NotReached, no_database, refused, shown_place, silent, unreached
 
 PATIENCE = 30.0  # seconds until a server that does not answer is given up
+
+T = TypeVar("T")
 
 Reply = Any  # what the server answers: bytes, a number, None, or a list of these; or its error
 
@@ -216,3 +218,11 @@ def meaning_of(error: BaseException) -> SatchelError:
     if isinstance(error, UnicodeError):
         return InvalidInput(f"holds a value that this store cannot look for ({type(error).__name__})", field="request")
     return StoreUnavailable(f"the server cannot be reached ({type(error).__name__})")
+
+
+async def meant(reading: Awaitable[T]) -> T:
+    """What is asked for by a value that is no text is the caller's to weigh."""
+    try:
+        return await reading
+    except UnicodeError as error:
+        raise meaning_of(error) from error

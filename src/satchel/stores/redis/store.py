@@ -37,7 +37,7 @@ from satchel.store import (
 )
 from satchel.stores.redis import checking, erasing, schema, settings
 from satchel.stores.redis.address import parse_address
-from satchel.stores.redis.connection import Command, Reply, meaning_of
+from satchel.stores.redis.connection import Command, Reply, meant
 from satchel.stores.redis.hints import Hints
 from satchel.stores.redis.listing import Lister
 from satchel.stores.redis.loading import load
@@ -130,10 +130,14 @@ class RedisStore(Store):
         opened, self._opened = self._opened, None
         if opened is None or opened.process != os.getpid():
             return
-        while opened.tasks:
-            await asyncio.wait(opened.tasks)
-        await opened.hints.close()
-        await opened.servers.close()
+        try:
+            while opened.tasks:
+                await asyncio.wait(opened.tasks)
+        finally:  # also when it is cancelled: nobody else would
+            try:
+                await opened.hints.close()
+            finally:
+                await opened.servers.close()
 
     async def schema(self) -> Schema:
         return await self._apart_from_all(lambda servers: schema.look(servers, self._keys))
@@ -209,7 +213,8 @@ class RedisStore(Store):
     ) -> Awaitable[list[Outcome]]:
         opened = self._live()
         landing: Landing[list[Outcome]] = Landing()
-        _ = self._kept(opened, landing.bring(opened.transactions.transact(wanted, decide)))
+        bringing = landing.bring(lambda: opened.transactions.transact(wanted, decide))
+        self._kept(opened, bringing).add_done_callback(landing.left)
         return landing
 
     # One session
@@ -224,7 +229,7 @@ class RedisStore(Store):
         tool_calls: int = 0,
         runs: int = 0,
     ) -> Snapshot:
-        return await _meant(
+        return await meant(
             self._reader().snapshot(
                 ref,
                 working_memory=working_memory,
@@ -247,7 +252,7 @@ class RedisStore(Store):
         with_retracted: bool = True,
         limit: int,
     ) -> EventPage:
-        return await _meant(
+        return await meant(
             self._reader().events(
                 ref,
                 after=after,
@@ -274,7 +279,7 @@ class RedisStore(Store):
         newest_first: bool = True,
         limit: int,
     ) -> CallPage:
-        return await _meant(
+        return await meant(
             self._reader().tool_calls(
                 ref,
                 run_id=run_id,
@@ -301,7 +306,7 @@ class RedisStore(Store):
         newest_first: bool = True,
         limit: int,
     ) -> RunPage:
-        return await _meant(
+        return await meant(
             self._reader().runs(
                 ref,
                 run_id=run_id,
@@ -318,7 +323,7 @@ class RedisStore(Store):
         self, ref: SessionRef, run_id: str, *, attempt: int, message: int, offset: int = 0, limit: int
     ) -> PartialPage:
         key = StreamKey(run_id, attempt, message)
-        return await _meant(self._reader().partial(ref, key, offset=offset, limit=limit))
+        return await meant(self._reader().partial(ref, key, offset=offset, limit=limit))
 
     # Across sessions
 
@@ -333,7 +338,7 @@ class RedisStore(Store):
         after: tuple[int, str] | None = None,
         limit: int,
     ) -> SessionPage:
-        return await _meant(
+        return await meant(
             self._lister().sessions(
                 tenant_id,
                 user_id=user_id,
@@ -351,21 +356,21 @@ class RedisStore(Store):
         """In a cluster each bucket is asked by itself: whoever found nothing to do is believed for READY_PAUSE, unless this
         store makes something ready."""
         if queue == "sweep" or after is not None or not self._address.is_cluster:
-            return await _meant(self._lister().due(queue, agent=agent, after=after, limit=limit))
+            return await meant(self._lister().due(queue, agent=agent, after=after, limit=limit))
         quiet = self._live().nothing_ready
         if time.monotonic() < quiet.get(agent, 0.0):
             return []
         quiet.pop(agent, None)
-        found = await _meant(self._lister().due(queue, agent=agent, after=None, limit=limit))
+        found = await meant(self._lister().due(queue, agent=agent, after=None, limit=limit))
         if not found and limit > 0 and len(quiet) < 1_000:
             quiet[agent] = time.monotonic() + READY_PAUSE
         return found
 
     async def refs(self, *, after: SessionRef | None = None, limit: int) -> list[SessionRef]:
-        return await _meant(self._lister().refs(after=after, limit=limit))
+        return await meant(self._lister().refs(after=after, limit=limit))
 
     async def wait(self, ref: SessionRef, after: int, timeout: float, *, revision: int | None = None) -> None:
-        await _meant(self._wait(ref, after, timeout, revision))
+        await meant(self._wait(ref, after, timeout, revision))
 
     async def _wait(self, ref: SessionRef, after: int, timeout: float, revision: int | None) -> None:
         hints = self._live().hints
@@ -386,7 +391,7 @@ class RedisStore(Store):
 
     async def erase(self, ref: SessionRef, limit: int) -> int:
         opened = self._live()
-        return await _meant(self._apart(opened, erasing.erase_rows(opened.servers, self._keys, ref, limit)))
+        return await meant(self._apart(opened, erasing.erase_rows(opened.servers, self._keys, ref, limit)))
 
     async def scrub(self, *, most: int | None = None) -> bool:
         """True: there is nothing that this store can do. See ``capabilities.erases_traces``."""
@@ -395,12 +400,4 @@ class RedisStore(Store):
 
     async def setting(self, name: str, *, base: int | None = None, value: bytes | None = None) -> Setting | None:
         opened = self._live()
-        return await _meant(self._apart(opened, settings.setting(opened.servers, self._keys, name, base, value)))
-
-
-async def _meant(reading: Awaitable[T]) -> T:
-    """What is asked for by a value that is no text is the caller's to weigh."""
-    try:
-        return await reading
-    except UnicodeError as error:
-        raise meaning_of(error) from error
+        return await meant(self._apart(opened, settings.setting(opened.servers, self._keys, name, base, value)))

@@ -103,10 +103,14 @@ class ServerStore(Store):
         opened, self._opened = self._opened, None
         if opened is None or opened.process != os.getpid():
             return
-        while opened.tasks:
-            await asyncio.wait(opened.tasks)
-        await opened.hints.close()
-        await opened.pool.close()
+        try:
+            while opened.tasks:
+                await asyncio.wait(opened.tasks)
+        finally:  # also when it is cancelled: nobody else would
+            try:
+                await opened.hints.close()
+            finally:
+                await opened.pool.close()
 
     def _live(self) -> Opened:
         if self._opened is None:
@@ -151,7 +155,8 @@ class ServerStore(Store):
     ) -> Awaitable[list[Outcome]]:
         opened = self._live()
         landing: Landing[list[Outcome]] = Landing()
-        _ = self._kept(opened, landing.bring(self._transact(opened, wanted, decide)))
+        bringing = landing.bring(partial(self._transact, opened, wanted, decide))
+        self._kept(opened, bringing).add_done_callback(landing.left)
         return landing
 
     async def _transact(

@@ -79,9 +79,13 @@ class _Open:
         self.not_begun: dict[Hashable, _Shared] = {}
 
     async def close(self) -> None:
-        await self.watch.close()
-        await self.readers.close()
-        await self.writer.close()  # the last: its connection empties the log
+        try:
+            await self.watch.close()
+        finally:  # also when it is cancelled: nobody else would
+            try:
+                await self.readers.close()
+            finally:
+                await self.writer.close()  # the last: its connection empties the log
 
 
 class SqliteStore(Store):
