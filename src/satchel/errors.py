@@ -485,14 +485,16 @@ class ServiceBusy(StoreBusy):
 
 
 class StoreUnavailable(StoreError):
-    """The store is away. Nothing was stored."""
+    """The store is away. Nothing was stored. ``mend``: what its operator can do, if that is known."""
 
     code = "store_unavailable"
     retryable = True
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, mend: str = "") -> None:
         self.reason = reason
-        super().__init__(f"the store is not available ({reason}); nothing was stored")
+        self.mend = mend
+        said = f"the store is not available ({reason}); nothing was stored"
+        super().__init__(f"{said}. What mends it: {mend}" if mend else said)
 
 
 class OutcomeUnknown(StoreError):
@@ -507,13 +509,16 @@ class OutcomeUnknown(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """What is stored is damaged. Reads show what is left; a write that needs what is lost is refused."""
+    """What is stored is damaged. Reads show what is left; a write that needs what is lost is refused. ``mend``: what its
+    operator can do, if that is known."""
 
     code = "store_corrupt"
 
-    def __init__(self, what: str, *, trouble: str = "is stored in a form that cannot be read") -> None:
+    def __init__(self, what: str, *, trouble: str = "is stored in a form that cannot be read", mend: str = "") -> None:
         self.what = what
-        super().__init__(f"{what} {trouble}")
+        self.trouble = trouble
+        self.mend = mend
+        super().__init__(f"{what} {trouble}. What mends it: {mend}" if mend else f"{what} {trouble}")
 
 
 class StoreMisused(StoreError):

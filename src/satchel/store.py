@@ -47,6 +47,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     what: str  # the setting, as its manual calls it, with its value
     why: str = ""  # what it weakens; of what is as it should be: what it keeps
     mend: str = ""  # the line that mends it, to be pasted
+    promise: str = ""  # the one of the capabilities that hangs on it: "durable"; "" none
 
     @property
     def level(self) -> Literal["ok", "warning", "error"]:
@@ -66,11 +67,13 @@ class SchemaStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """``found``: the version that the database has, 0 for a new one; ``known``: the newest that this program knows."""
+    """``found``: the version that the database has, 0 for a new one; ``known``: the newest that this program knows.
+    ``comment``: what begins a comment in the database's shell; "" where it takes none."""
 
     found: int
     known: int
     steps: tuple[SchemaStep, ...]
+    comment: str = "--"
 
     @property
     def pending(self) -> tuple[SchemaStep, ...]:
@@ -223,7 +226,11 @@ class Store(Protocol):
         ...
 
     async def check(self) -> Sequence[Finding]:
-        """What an operator should know before trusting this database: all that was looked at."""
+        """What an operator should know before trusting this database: all that was looked at. Before the store is open, what
+        needs no schema: the database's settings. Changes nothing.
+
+        What ``capabilities`` promise by ``durable`` holds if no finding with that ``promise`` is other than ok, and one is there.
+        """
         return ()
 
     async def schema(self) -> Schema | None:

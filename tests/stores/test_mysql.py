@@ -141,9 +141,9 @@ async def test_a_server_that_is_not_there_is_unavailable_and_the_password_stays_
 
 
 async def test_a_database_that_is_missing_and_a_stranger_are_told_so_at_once(url: str) -> None:
-    with pytest.raises(StoreUnavailable, match="1049"):
+    with pytest.raises(StoreUnavailable, match="there is no database 'missing'"):
         await satchel.open(url.replace("/store?", "/missing?")).open()
-    with pytest.raises(StoreUnavailable, match="1045"):
+    with pytest.raises(StoreUnavailable, match=r"the password .* was refused"):
         await satchel.open(url.replace("//satchel@", "//stranger:p@")).open()
 
 

@@ -140,7 +140,7 @@ async def test_of_several_hosts_one_that_hangs_keeps_nobody_from_the_others(url:
 
 
 async def test_a_database_that_is_missing_says_so(url: str) -> None:
-    with pytest.raises(StoreUnavailable, match="3D000"):
+    with pytest.raises(StoreUnavailable, match="there is no database 'store_missing'"):
         await satchel.open(url + "_missing").open()
 
 

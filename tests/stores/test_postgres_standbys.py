@@ -84,12 +84,12 @@ async def test_a_time_limit_of_the_database_ends_no_wait_for_a_standby(
     session: tuple[SessionManager, str], own: PostgresServer
 ) -> None:
     """PostgreSQL would tell its client that the commit is done, with a warning."""
-    await ask(own.url(), "ALTER DATABASE postgres SET statement_timeout = '100ms'", END_ALL)
+    await ask(own.url(), "ALTER DATABASE satchel SET statement_timeout = '100ms'", END_ALL)
     try:
         with pytest.raises(NOT_YET):
             await say(*session)
     finally:
-        await ask(own.url(), "ALTER DATABASE postgres RESET statement_timeout")
+        await ask(own.url(), "ALTER DATABASE satchel RESET statement_timeout")
 
 
 async def test_a_wait_for_a_standby_that_somebody_ended_is_no_acknowledgement(

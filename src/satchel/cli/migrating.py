@@ -51,7 +51,8 @@ def bring_up(*, store: flags.NewStore, json: flags.Json = False) -> None:
 
 
 def print_sql(*, store: flags.NewStore, all_steps: flags.AllSteps = False) -> None:
-    """Print the SQL of the steps that a store lacks, for somebody who runs it by hand. Changes nothing."""
+    """Print the SQL of the steps that a store lacks (of Redis: the commands), for its shell: psql, mariadb, sqlite3, redis-cli.
+    Changes nothing."""
     _check(store)
     schema = run_async(_schema(store))
     _refuse_newer(schema)
@@ -60,9 +61,18 @@ def print_sql(*, store: flags.NewStore, all_steps: flags.AllSteps = False) -> No
         return
     steps = schema.steps if all_steps else schema.pending
     if not steps:
-        output.write_text(f"-- nothing to do: the database has schema {schema.found}, the newest")
+        _remark(schema, f"nothing to do: the database has schema {schema.found}, the newest")
     for step in steps:
-        output.write_text(f"-- step {step.number}: {step.name}\n{step.sql}")
+        _remark(schema, f"step {step.number}: {step.name}")
+        output.write_text(step.sql)
+
+
+def _remark(schema: Schema, text: str) -> None:
+    """For who reads it; where the shell takes no comments, beside what the shell is given."""
+    if schema.comment:
+        output.write_text(f"{schema.comment} {text}")
+    else:
+        output.say(f"satchel: {text}")
 
 
 def _check(url: str) -> None:

@@ -38,8 +38,13 @@ def program(name: str) -> Path:
     return Path(found)
 
 
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
 class MariadbServer(PrivateServer):
-    """``settings`` are system variables. Use it as a context manager, or ``start`` and ``stop``."""
+    """``settings`` are system variables. Use it as a context manager, or ``start`` and ``stop``. Its database `satchel` is there
+    from the start."""
 
     def __init__(self, *, settings: Mapping[str, str] | None = None) -> None:
         self._settings = {**_SETTINGS, **(settings or {})}
@@ -115,12 +120,12 @@ class MariadbServer(PrivateServer):
             return False
 
     def create_database(self, name: str) -> str:
-        """Its address."""
-        self._run(f"CREATE DATABASE `{name}`")
+        """Its address; one that is there is left as it is."""
+        self._run(f"CREATE DATABASE IF NOT EXISTS {_quoted(name)}")
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        self._run(f"DROP DATABASE IF EXISTS `{name}`")
+        self._run(f"DROP DATABASE IF EXISTS {_quoted(name)}")
 
     def shell(self, database: str) -> subprocess.Popen[bytes]:
         """A client that reads statements from its standard input and writes plain rows; errors do not end it. It is root's, and

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from satchel.servers.postgres import programs
+from satchel.servers.postgres import DATABASE, creation_of, programs, removal_of, tell
 from satchel.servers.program import (
     STOP_PATIENCE,
     ServerMissing,
@@ -35,6 +35,7 @@ _TRUST = ["local all all trust", f"host all all {_HERE}/32 trust", f"host replic
 _SETTINGS: Mapping[str, str] = {
     "max_connections": "60",
     "shared_buffers": "32MB",
+    "dynamic_shared_memory_type": "mmap",
     "hot_standby": "on",
     "wal_log_hints": "on",  # by which a former leader finds back into the line
     "log_min_messages": "fatal",
@@ -213,7 +214,7 @@ def _kill(pids: Iterable[int], what: signal.Signals) -> None:
 
 class PatroniCluster:
     """``synchronous``: no commit is acknowledged before a standby has it. ``settings`` are those of `postgresql.conf`. Use it
-    as a context manager, or ``start`` and ``stop``."""
+    as a context manager, or ``start`` and ``stop``. Its database `satchel` is there from the start."""
 
     def __init__(self, *, nodes: int = 3, synchronous: bool = True, settings: Mapping[str, str] | None = None) -> None:
         self._count = nodes
@@ -231,7 +232,7 @@ class PatroniCluster:
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
-    def url(self, database: str = "postgres") -> str:
+    def url(self, database: str = DATABASE) -> str:
         """Names all nodes; of these the leader is used."""
         hosts = ",".join(f"{_HERE}:{node.port}" for node in self.nodes)
         return f"postgresql://{USER}@{hosts}/{database}?target_session_attrs=read-write"
@@ -254,9 +255,18 @@ class PatroniCluster:
             for node in others:
                 node.start()
             self.wait_until(self.is_whole, "the standbys do not follow")
+            self.create_database(DATABASE)  # before they were made, their copies would wait for a checkpoint
         except BaseException:
             self.stop()
             raise
+
+    def create_database(self, name: str) -> str:
+        """Its address; one that is there is left as it is."""
+        tell(self.url("postgres"), creation_of(name), by=programs())
+        return self.url(name)
+
+    def drop_database(self, name: str) -> None:
+        tell(self.url("postgres"), removal_of(name), by=programs())
 
     def _start_etcd(self, etcd: Path, folder: Path) -> int:
         port, peers = free_port(), free_port()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -13,6 +14,7 @@ from satchel.servers.private import PrivateServer
 from satchel.servers.program import START_PATIENCE, ServerMissing, account, free_port, new_folder, start
 
 USER = "satchel"
+DATABASE = "satchel"
 FOLDERS = (
     "/usr/lib/postgresql/*/bin",
     "/usr/pgsql-*/bin",
@@ -23,6 +25,7 @@ FOLDERS = (
 _SETTINGS: Mapping[str, str] = {
     "max_connections": "100",
     "shared_buffers": "64MB",
+    "dynamic_shared_memory_type": "mmap",  # in the server's folder, which is removed also after a kill
     "unix_socket_permissions": "0700",
     "log_min_messages": "fatal",
     "log_min_error_statement": "panic",
@@ -44,8 +47,40 @@ def _version(path: Path) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", str(path)))
 
 
+# Neither a standby that does not come yet nor a setting of the server's is in the way of its own upkeep.
+_OPTIONS = "-c synchronous_commit=local -c default_transaction_read_only=off"
+
+
+def tell(url: str, statement: str, *, by: Path, options: str = "") -> None:
+    """As `psql` of the folder ``by`` does. Raises RuntimeError (with the server's own words)."""
+    done = subprocess.run(
+        [by / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", url],
+        input=statement.encode(),
+        capture_output=True,
+        check=False,
+        env=os.environ | {"PGOPTIONS": options},
+    )
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.decode(errors="replace"))
+
+
+def creation_of(name: str) -> str:
+    """The statement for ``tell``; a database that is there is left as it is."""
+    made, text = (f"CREATE DATABASE {_quoted(name)}".replace("'", "''"), name.replace("'", "''"))
+    return f"SELECT '{made}' WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = '{text}') \\gexec\n"  # noqa: S608  # quoted
+
+
+def removal_of(name: str) -> str:
+    return f"DROP DATABASE IF EXISTS {_quoted(name)} WITH (FORCE)"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
 class PostgresServer(PrivateServer):
-    """``settings`` are those of `postgresql.conf`. Use it as a context manager, or ``start`` and ``stop``."""
+    """``settings`` are those of `postgresql.conf`. Use it as a context manager, or ``start`` and ``stop``. Its database
+    `satchel` is there from the start."""
 
     stopped_by = signal.SIGINT  # fast: it does not wait for who is connected
 
@@ -54,7 +89,7 @@ class PostgresServer(PrivateServer):
         self._programs: Path | None = None
         self.port = 0
 
-    def url(self, database: str = "postgres") -> str:
+    def url(self, database: str = DATABASE) -> str:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
@@ -82,6 +117,7 @@ class PostgresServer(PrivateServer):
             if made.wait(START_PATIENCE) != 0:
                 raise RuntimeError(f"initdb failed: {self.log()}")
             self.start_again()
+            self.create_database(DATABASE)
         except BaseException:
             self.stop()
             raise
@@ -118,12 +154,12 @@ class PostgresServer(PrivateServer):
         return done.returncode == 0
 
     def create_database(self, name: str) -> str:
-        """Its address."""
-        self._psql(f'CREATE DATABASE "{name}"')
+        """Its address; one that is there is left as it is."""
+        self._tell(creation_of(name))
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        self._psql(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        self._tell(removal_of(name))
 
     def shell(self, database: str) -> subprocess.Popen[bytes]:
         """A `psql` that reads statements from its standard input and writes plain rows."""
@@ -135,15 +171,9 @@ class PostgresServer(PrivateServer):
             stderr=subprocess.STDOUT,
         )
 
-    def _psql(self, statement: str) -> None:
+    def _tell(self, statement: str) -> None:
         assert self._programs is not None
-        done = subprocess.run(
-            [self._programs / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", self.url(), "-c", statement],
-            capture_output=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(done.stderr.decode(errors="replace"))
+        tell(self.url("postgres"), statement, by=self._programs, options=_OPTIONS)
 
     def stand_by(self) -> None:
         """Start it anew as a standby that no primary feeds: it can be read, and refuses every write."""

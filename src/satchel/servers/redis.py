@@ -17,6 +17,7 @@ DURABLE: Mapping[str, str] = {
     "no-appendfsync-on-rewrite": "no",
     "maxmemory-policy": "noeviction",
 }
+DATABASE = "satchel"
 _SETTINGS: Mapping[str, str] = {"save": "", "protected-mode": "yes", "tcp-backlog": "128", "loglevel": "warning"}
 
 
@@ -45,15 +46,33 @@ def _packed(*words: str) -> bytes:
 
 class RedisServer(PrivateServer):
     """``settings`` are those of `redis.conf`; without others it is durable. ``port`` 0: a free one. Use it as a context manager,
-    or ``start`` and ``stop``."""
+    or ``start`` and ``stop``. Its databases have numbers; ``create_database`` gives each name one of them, `satchel` has 0."""
 
     def __init__(self, *, settings: Mapping[str, str] | None = None, host: str = "127.0.0.1", port: int = 0) -> None:
         self.settings = {**_SETTINGS, **DURABLE, **(settings or {})}
         self.host = host
         self.port = port
+        self._numbers = {DATABASE: 0}
 
     def url(self, database: int = 0) -> str:
         return f"redis://{self.host}:{self.port}/{database}"
+
+    def create_database(self, name: str) -> str:
+        """Its address; one that is there is left as it is. Raises RuntimeError: the server has no more (16, unless its settings
+        say other)."""
+        if name not in self._numbers:
+            room = int(self.settings.get("databases", "16"))
+            free = sorted(set(range(room)) - set(self._numbers.values()))
+            if not free:
+                raise RuntimeError(f"no database is left for {name!r}: the server has {room} (its setting `databases`)")
+            self._numbers[name] = free[0]
+        return self.url(self._numbers[name])
+
+    def drop_database(self, name: str) -> None:
+        """With all that is in it; its number may be given to another."""
+        if name in self._numbers:
+            self.ask("FLUSHDB", database=self._numbers[name])
+            del self._numbers[name]
 
     @property
     def is_running(self) -> bool:

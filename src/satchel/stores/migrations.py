@@ -1,12 +1,13 @@
 """What the dialects' migrations have in common: numbered files of SQL, forward only.
 
-The first line of a file says what it changes, and whether older code can run on it. A file is never edited after its release.
+The first paragraph of a file, a comment, says what it changes, and whether older code can run on it. A file is never edited after its release.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib.resources import files
+from itertools import takewhile
 
 from satchel.store import Schema, SchemaStep
 
@@ -48,6 +49,6 @@ def schema_of_steps(
 
 
 def _about(script: str) -> str:
-    """The first line."""
-    first = script.lstrip().splitlines()[0]
-    return first.removeprefix("--").strip() if first.startswith("--") else ""
+    """The first paragraph of the comment that it begins with."""
+    comment = takewhile(lambda line: line.startswith("--"), script.lstrip().splitlines())
+    return " ".join(takewhile(bool, (line.removeprefix("--").strip() for line in comment)))

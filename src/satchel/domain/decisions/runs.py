@@ -90,7 +90,7 @@ class AddRun(RunDecision, frozen=True, kw_only=True):
         if self.input is not None:
             check_message_right(self.principal, self.input.role)
         if self.start:
-            require(self.principal, "work", "start runs")
+            require(self.principal, "work", "start runs; add_run adds one for an agent to execute")
 
     def effect(self, state: SessionState, clock: Clock) -> Effect:
         record = state.existing

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
 from satchel.errors import InvalidInput
-from satchel.stores.sql.address import number, seconds
+from satchel.stores.sql.address import checked_port, number, seconds, unknown_option
 
 SCHEMES = ("mysql", "mariadb")
 PORT = 3306
@@ -44,18 +45,15 @@ def parse_address(url: str) -> Address:
     given: dict[str, str] = {}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in _OPTIONS:
-            raise InvalidInput(f"knows no option {name[:40]!r}; there are {', '.join(_OPTIONS)}", field="url")
+            raise unknown_option(name, _OPTIONS)
         given[name] = value
-    try:
-        port = parts.port or PORT
-    except ValueError:
-        raise InvalidInput("the port must be a whole number from 1 to 65535", field="url") from None
+    port = re.search(r":([^]:]*)$", parts.netloc.rpartition("@")[2])
     database = unquote(parts.path.removeprefix("/"))
     if not database or "/" in database or "`" in database:
         raise InvalidInput("must name a database: mysql://user@host/database", field="url")
     return Address(
         host=unquote(parts.hostname or "localhost"),
-        port=port,
+        port=checked_port(port[1]) if port and port[1] else PORT,
         user=unquote(parts.username or ""),
         password=unquote(parts.password or "").encode(),
         database=database,

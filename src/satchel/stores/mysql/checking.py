@@ -80,8 +80,9 @@ def _version(version: str) -> Finding:
 def _flush(flush: str) -> Finding:
     what = f"innodb_flush_log_at_trx_commit={flush}"
     if flush in ("1", "3"):  # MariaDB's 3 syncs once more
-        return Finding(is_ok=True, what=what, why="what is acknowledged is on the server's disk")
+        return Finding(is_ok=True, what=what, why="what is acknowledged is on the server's disk", promise="durable")
     return Finding(
+        promise="durable",
         is_fatal=True,
         what=what,
         why="a power cut loses writes that were acknowledged just before",
@@ -92,12 +93,14 @@ def _flush(flush: str) -> Finding:
 def _doublewrite(doublewrite: str) -> Finding:
     if doublewrite in ("OFF", "0"):
         return Finding(
+            promise="durable",
             is_fatal=True,
             what="innodb_doublewrite=OFF",
             why="a power cut may leave half-written pages behind",
             mend="innodb_doublewrite = ON  (in the server's my.cnf, and start it anew)",
         )
-    return Finding(is_ok=True, what=f"innodb_doublewrite={doublewrite}", why="a power cut leaves no half-written pages")
+    kept = "a power cut leaves no half-written pages"
+    return Finding(is_ok=True, what=f"innodb_doublewrite={doublewrite}", why=kept, promise="durable")
 
 
 def _method(method: str) -> list[Finding]:
@@ -105,6 +108,7 @@ def _method(method: str) -> list[Finding]:
         return []
     return [
         Finding(
+            promise="durable",
             is_fatal=True,
             what=f"innodb_flush_method={method}",
             why="a power cut may lose or damage what was acknowledged",
@@ -117,10 +121,12 @@ def _binary_log(variables: Mapping[str, str]) -> list[Finding]:
     found: list[Finding] = []
     sync = variables.get("sync_binlog", "1")
     if sync == "1":
-        found.append(Finding(is_ok=True, what="sync_binlog=1", why="the binary log holds what was acknowledged"))
+        kept = "the binary log holds what was acknowledged"
+        found.append(Finding(is_ok=True, what="sync_binlog=1", why=kept, promise="durable"))
     else:
         found.append(
             Finding(
+                promise="durable",
                 is_fatal=True,
                 what=f"sync_binlog={sync}",
                 why="after a power cut the server takes back what its binary log does not hold",

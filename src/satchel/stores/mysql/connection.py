@@ -16,7 +16,7 @@ from asyncmy.constants import CLIENT
 
 from satchel.errors import InvalidInput
 from satchel.stores.mysql.address import Address
-from satchel.stores.mysql.faults import DEADLOCK, DRIVER_ERRORS, leaves_usable
+from satchel.stores.mysql.faults import DEADLOCK, DRIVER_ERRORS, leaves_usable, not_reached
 
 STATEMENT_PATIENCE = 30.0  # seconds until a server that does not answer is given up
 LOCK_PATIENCE = 5  # seconds that a statement waits for a row which another transaction holds
@@ -172,7 +172,16 @@ def _packets(statements: Sequence[bytes], limit: int) -> list[bytes]:
 
 
 async def connect(address: Address) -> Line:
-    """Raises the driver's errors, OSError and TimeoutError."""
+    """Raises NotReached, the driver's errors, OSError and TimeoutError."""
+    try:
+        return await _connect(address)
+    except (*DRIVER_ERRORS, UnicodeError) as error:  # the latter of a name that no host can have
+        if known := not_reached(error, address):
+            raise known from error
+        raise
+
+
+async def _connect(address: Address) -> Line:
     async with asyncio.timeout(address.connect_timeout):
         connection = await asyncmy.connect(
             host=address.host,

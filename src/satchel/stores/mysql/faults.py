@@ -5,7 +5,18 @@ from __future__ import annotations
 from asyncmy import errors
 
 from satchel.errors import InvalidInput, SatchelError, StoreBusy, StoreCorrupt, StoreUnavailable
+from satchel.stores.mysql.address import Address
 from satchel.stores.sql.pool import Faults
+from satchel.stores.sql.reaching import (
+    NotReached,
+    no_database,
+    no_right,
+    no_right_to,
+    refused,
+    shown_place,
+    silent,
+    unreached,
+)
 
 DEADLOCK = 1213
 DUPLICATE = 1062
@@ -22,6 +33,10 @@ _NOT_READY = frozenset({1047})  # a node that has lost its cluster
 _DISK_FULL = frozenset({1021, 1114})
 _CORRUPT = frozenset({1034, 1035, 1194, 1195, 1712, 1877})
 _TOO_LARGE = frozenset({1118, 1153, 1301, 1406})
+_REFUSED = frozenset({1045, 1251, 1698, 1524, 1130})  # the password, the user, how it proves itself, whence it comes
+_NO_RIGHT = 1044
+_NO_RIGHTS = frozenset({_NO_RIGHT, 1142, 1143, 1227, 1370})
+_NO_DATABASE = 1049
 _VALUES = ("22", "23")  # SQLSTATE: a value that a column does not take, a key that is there
 
 GONE = (OSError, TimeoutError)
@@ -79,17 +94,38 @@ def leaves_usable(error: BaseException) -> bool:
 
 def may_pass(error: BaseException) -> bool:
     """Wrong passwords and missing databases stay as they are."""
+    if isinstance(error, NotReached):
+        return error.may_pass
     code = code_of(error)
     return is_lost(error) or code in _FULL_OF_CONNECTIONS or code in _NOT_READY
 
 
+def not_reached(error: BaseException, address: Address) -> NotReached | None:
+    """What was met when connecting, if it is known what to do about it."""
+    code = code_of(error)
+    if code in _REFUSED:
+        return refused(has_password=bool(address.password))
+    if code == _NO_DATABASE:
+        return no_database(address.database, mend=f"CREATE DATABASE `{address.database}`;")
+    if code == _NO_RIGHT:
+        grant = f"GRANT ALL ON `{address.database}`.* TO the user of the store's address;  (or CREATE DATABASE first)"
+        return no_right_to(address.database, mend=grant)
+    if code and code not in _CLIENT:
+        return None
+    return unreached(error, place=address.unix_socket or shown_place(address.host, address.port), host=address.host)
+
+
 def meaning_of(error: BaseException) -> SatchelError:
     """What a caller hears: no text of the server's, which may show statements and values."""
+    if isinstance(error, NotReached):
+        return error.meaning()
     code = code_of(error)
     if is_worth_another_try(error):
         return StoreBusy("other transactions kept the rows; nothing was stored")
     if code in _FULL_OF_CONNECTIONS:
         return StoreBusy("the server takes no more connections; nothing was stored")
+    if code in _NO_RIGHTS:
+        return no_right(mend="GRANT ALL ON the store's database TO the user of its address;")
     if code in _CORRUPT:
         return StoreCorrupt("the database")
     if code in _DISK_FULL:
@@ -99,7 +135,7 @@ def meaning_of(error: BaseException) -> SatchelError:
     if is_bad_change(error):
         return InvalidInput(f"holds a value that this store cannot look for ({code})", field="request")
     if isinstance(error, TimeoutError):
-        return StoreUnavailable("the server does not answer")
+        return silent()
     if code and not is_lost(error):
         return StoreUnavailable(f"the server says {type(error).__name__.removesuffix('Error')} ({code})")
     return StoreUnavailable(f"the server cannot be reached ({code or type(error).__name__})")

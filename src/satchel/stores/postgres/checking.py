@@ -24,10 +24,14 @@ SELECT
     current_setting('synchronous_commit'),
     current_setting('synchronous_standby_names') <> '',
     (SELECT count(*) FROM pg_stat_replication),
-    current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer,
+    current_setting('max_connections')::integer,
+    current_setting('superuser_reserved_connections')::integer
+        + coalesce(current_setting('reserved_connections', true), '0')::integer,
     extract(epoch FROM clock_timestamp())::float8,
     pg_is_in_recovery(),
-    current_setting('default_transaction_read_only') = 'on'"""
+    current_setting('default_transaction_read_only') = 'on',
+    current_setting('server_encoding'),
+    to_regclass('schema_version') IS NOT NULL OR coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)"""
 _ROLE = "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'"
 
 _RELOAD = "SELECT pg_reload_conf();"
@@ -46,18 +50,23 @@ async def check(fetch: Fetch, address: Address) -> list[Finding]:
         has_synchronous,
         standbys,
         most,
+        reserved,
         server_time,
         is_standby,
         is_read_only,
+        encoding,
+        has_tables_or_may_make_them,
     ) = row
     return [
         *_refusals(is_standby=is_standby, is_read_only=is_read_only),
         _version(version),
+        *_encoding(encoding),
+        *_rights(is_enough=has_tables_or_may_make_them),
         _switch("fsync", is_on=has_fsync, why="a power cut may lose or damage everything that was acknowledged"),
         _switch("full_page_writes", is_on=has_full_pages, why="a power cut may leave half-written pages behind"),
         _commit(commit),
         *_standbys(commit, standbys=standbys, has_synchronous=has_synchronous),
-        _connections(address.pool_size + LISTENERS, most),
+        _connections(address.pool_size + LISTENERS, most, reserved=reserved),
         clock_finding(server_time - (asked + answered) / 2, uncertain=(answered - asked) / 2),
     ]
 
@@ -122,15 +131,43 @@ def _version(version: int) -> Finding:
 
 def _switch(name: str, *, is_on: bool, why: str) -> Finding:
     if is_on:
-        return Finding(is_ok=True, what=f"{name}=on", why="a power cut leaves what was acknowledged as it was")
-    return Finding(is_fatal=True, what=f"{name}=off", why=why, mend=f"ALTER SYSTEM SET {name} = on; {_RELOAD}")
+        kept = "a power cut leaves what was acknowledged as it was"
+        return Finding(is_ok=True, what=f"{name}=on", why=kept, promise="durable")
+    mend = f"ALTER SYSTEM SET {name} = on; {_RELOAD}"
+    return Finding(is_fatal=True, what=f"{name}=off", why=why, mend=mend, promise="durable")
+
+
+def _rights(*, is_enough: bool) -> list[Finding]:
+    if is_enough:
+        return []
+    return [
+        Finding(
+            what="privilege CREATE on the schema=no",
+            why="this account cannot make the tables: a store is not opened before another has made them",
+            mend="satchel migrate up  (with an account that may; or GRANT CREATE ON SCHEMA public TO this one;)",
+        )
+    ]
+
+
+def _encoding(encoding: str) -> list[Finding]:
+    if encoding == "UTF8":
+        return []
+    return [
+        Finding(
+            is_fatal=True,
+            what=f"server_encoding={encoding}",
+            why="it cannot keep texts of every language: no store is opened on it",
+            mend="CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0;  (and name it in the store's address)",
+        )
+    ]
 
 
 def _commit(commit: str) -> Finding:
     what = f"synchronous_commit={commit}"
     if commit != "off":
-        return Finding(is_ok=True, what=what, why="what is acknowledged is on the server's disk")
+        return Finding(is_ok=True, what=what, why="what is acknowledged is on the server's disk", promise="durable")
     return Finding(
+        promise="durable",
         what=what,
         why="a power cut loses writes that were acknowledged just before",
         mend=f"ALTER SYSTEM SET synchronous_commit = on; {_RELOAD}",
@@ -150,12 +187,14 @@ def _standbys(commit: str, *, standbys: int, has_synchronous: bool) -> list[Find
     return []
 
 
-def _connections(wanted: int, most: int) -> Finding:
-    what = f"pool_size+{LISTENERS}={wanted}, max_connections={most}"
+def _connections(wanted: int, most: int, *, reserved: int) -> Finding:
+    """``reserved``: of those the server keeps so many for administrators."""
+    what = f"pool_size+{LISTENERS}={wanted}, max_connections={most} (of which {reserved} are reserved)"
+    most -= reserved
     if wanted > most:
         return Finding(
             what=what,
             why="the server refuses connections before one process has its pool: calls hear StoreBusy",
-            mend=f"ALTER SYSTEM SET max_connections = {2 * wanted};  (and start the server anew; or a smaller ?pool_size=)",
+            mend=f"ALTER SYSTEM SET max_connections = {2 * wanted + reserved};  (and start the server anew; or a smaller ?pool_size=)",
         )
     return Finding(is_ok=True, what=what, why=f"room for {most // wanted} processes with such a pool")

@@ -12,9 +12,20 @@ from asyncpg import exceptions
 from asyncpg.connect_utils import SessionAttribute
 
 from satchel.errors import InvalidInput, SatchelError, StoreBusy, StoreCorrupt, StoreUnavailable
-from satchel.stores.postgres.address import Address
+from satchel.stores.postgres.address import Address, refused_settings, target_of
 from satchel.stores.postgres.hosts import first_that_answers, single_hosts
 from satchel.stores.sql.pool import Faults
+from satchel.stores.sql.reaching import (
+    NotReached,
+    no_database,
+    no_right,
+    no_right_to,
+    no_tls,
+    other_server,
+    refused,
+    silent,
+    unreached,
+)
 
 STATEMENT_PATIENCE = 30.0  # seconds until a server that does not answer is given up
 LOCK_PATIENCE = 5  # seconds that a statement waits for a row which another transaction holds
@@ -113,7 +124,7 @@ class Line:
 
 
 async def connect(address: Address, *, is_shared: bool) -> Line:
-    """To the host that takes writes. Raises the driver's errors, OSError and TimeoutError."""
+    """To the host that takes writes. Raises NotReached, InvalidInput, the driver's errors, OSError and TimeoutError."""
     dsns = single_hosts(address.dsn)
     if len(dsns) == 1:
         return await _connect_to(address.dsn, address, is_shared=is_shared)
@@ -133,6 +144,15 @@ def _most_telling(failed: list[Exception]) -> Exception:
 
 
 async def _connect_to(dsn: str, address: Address, *, is_shared: bool) -> Line:
+    try:
+        return await _open(dsn, address, is_shared=is_shared)
+    except (*DRIVER_ERRORS, UnicodeError) as error:  # the latter of a name that no host can have
+        if known := _not_reached(error, dsn, is_shared=is_shared):
+            raise known from error
+        raise
+
+
+async def _open(dsn: str, address: Address, *, is_shared: bool) -> Line:
     connection = await asyncpg.connect(
         dsn,
         timeout=address.connect_timeout,
@@ -175,6 +195,10 @@ async def first_connect(address: Address) -> Line:
 
 # What the errors mean
 
+_REFUSED = frozenset({"28P01", "28000"})
+_NO_DATABASE = "3D000"
+_NO_RIGHT = "42501"
+_NO_SETTING = frozenset({"42704", "22023", "55P02", "42602"})  # unknown, not with this value, not while the server runs
 _WARNING = "01000"
 _UNKNOWN_SETTING = "08P01"  # what pgbouncer says to a setting that it does not keep apart
 _LOST = ("08", "57P")  # the connection is gone, or the server goes away
@@ -229,8 +253,38 @@ def leaves_usable(error: BaseException) -> bool:
     return isinstance(error, Exception) and not is_lost(error)
 
 
+def _as_pooled(error: Exception) -> str:
+    """The state that its server would have said: an older pgbouncer has one for all, and only its words differ."""
+    said = str(error)
+    if "database" in said and ("no such" in said or "does not exist" in said):
+        return _NO_DATABASE
+    return "28P01" if "authentication failed" in said or "no such user" in said else _UNKNOWN_SETTING
+
+
+def _not_reached(error: Exception, dsn: str, *, is_shared: bool) -> NotReached | InvalidInput | None:
+    """What was met when connecting, if it is known what to do about it."""
+    target = target_of(dsn)
+    state = _as_pooled(error) if (state := state_of(error)) == _UNKNOWN_SETTING else state
+    if state in _REFUSED:
+        return refused(has_password=target.has_password)
+    if state == _NO_DATABASE:
+        return no_database(target.database, mend=f'CREATE DATABASE "{target.database}";')
+    if state == _NO_RIGHT:
+        grant = f'GRANT CONNECT ON DATABASE "{target.database}" TO the user of the store\'s address;'
+        return no_right_to(target.database, mend=grant)
+    if state in _NO_SETTING or (state == _UNKNOWN_SETTING and is_shared):
+        return refused_settings(dsn)
+    if state or isinstance(error, exceptions.InterfaceError):
+        return None
+    if "rejected SSL upgrade" in str(error):  # the driver's own words, also of who answers nothing
+        return no_tls(target.place) if "sslmode=" in dsn else other_server(target.place, "PostgreSQL")
+    return unreached(error, place=target.place, host=target.host)
+
+
 def meaning_of(error: BaseException) -> SatchelError:
     """What a caller hears: no text of the server's, which may show statements and values."""
+    if isinstance(error, NotReached):
+        return error.meaning()
     state = state_of(error)
     if isinstance(error, exceptions.ClientConfigurationError):
         return InvalidInput("is no address of a PostgreSQL server", field="url")
@@ -240,6 +294,8 @@ def meaning_of(error: BaseException) -> SatchelError:
         return StoreBusy("other transactions kept the rows; nothing was stored")
     if state == "53300":
         return StoreBusy("the server takes no more connections; nothing was stored")
+    if state == _NO_RIGHT:
+        return no_right(mend="GRANT ALL ON SCHEMA public TO the user of the store's address;")
     if state in ("XX001", "XX002"):
         return StoreCorrupt("the database")
     if state == "53100":
@@ -247,7 +303,7 @@ def meaning_of(error: BaseException) -> SatchelError:
     if state in _READ_ONLY or isinstance(error, exceptions.TargetServerAttributeNotMatched):
         return StoreUnavailable("no server takes writes now")
     if isinstance(error, TimeoutError):
-        return StoreUnavailable("the server does not answer")
+        return silent()
     if isinstance(error, StandbyUnheard):
         return StoreUnavailable("the server's standby was not heard")
     if state:
@@ -257,6 +313,8 @@ def meaning_of(error: BaseException) -> SatchelError:
 
 def _may_pass(error: BaseException) -> bool:
     """Wrong passwords and missing databases stay as they are."""
+    if isinstance(error, NotReached):
+        return error.may_pass
     state = getattr(error, "sqlstate", None)
     return not isinstance(state, str) or state[:2] in ("08", "57", "53")
 

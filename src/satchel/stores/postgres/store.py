@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from satchel.domain.ids import SessionRef
 from satchel.domain.state import Clock, Want
@@ -32,6 +32,8 @@ from satchel.stores.sql.pool import Pool
 from satchel.stores.sql.reads import Reading
 from satchel.stores.sql.store import Decide, ServerStore
 from satchel.stores.sql.writing import Basis, Written
+
+T = TypeVar("T")
 
 # A commit that waits for a standby, as each write does, waits for all that stands before it in the log.
 _VOUCH = "SELECT pg_logical_emit_message(true, 'satchel', '') IS NOT NULL"
@@ -62,15 +64,26 @@ class PostgresStore(ServerStore):
         return _CAPABILITIES
 
     async def check(self) -> Sequence[Finding]:
-        """Also before it is open: then of the hosts alone."""
+        """Also before it is open; then of the hosts alone, if there are several and none that takes writes."""
         hosts = await check_hosts(self._address)
-        return hosts if self._opened is None else [*await check(self._fetch, self._address), *hosts]
+        if self._opened is not None:
+            return [*await check(self._fetch, self._address), *hosts]
+        try:
+            return [*await self._apart_from_all(lambda line: check(line.fetch, self._address)), *hosts]
+        except StoreUnavailable:
+            if hosts:
+                return hosts
+            raise
 
     async def schema(self) -> Schema:
+        return await self._apart_from_all(schema.look)
+
+    async def _apart_from_all(self, ask: Callable[[Line], Awaitable[T]]) -> T:
+        """On a connection of its own."""
         try:
             line = await first_connect(self._address)
             try:
-                return await schema.look(line)
+                return await ask(line)
             finally:
                 await line.close(self._address.connect_timeout)
         except DRIVER_ERRORS as error:

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from satchel.errors import InvalidInput
-from satchel.stores.sql.address import number, seconds
+from satchel.stores.sql.address import checked_port, number, seconds, unknown_option
 
 SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster")
 DEFAULT_PORT = 6379
@@ -57,9 +57,7 @@ def parse_address(url: str) -> Address:
     known = {"pool_size", "pool_wait", "connect_timeout", "prefix", "durability", "replicas", "replica_wait", *_TLS}
     for name in given:
         if name not in known:
-            raise InvalidInput(
-                f"has the unknown option {name[:40]!r}; there are {', '.join(sorted(known))}", field="url"
-            )
+            raise unknown_option(name, known)
     has_tls = parts.scheme.startswith("rediss")
     if not has_tls and any(name in given for name in _TLS):
         raise InvalidInput(f"{', '.join(_TLS)} go with rediss:// alone", field="url")
@@ -94,9 +92,7 @@ def _place(text: str) -> Place:
         port = rest.removeprefix(":")
     elif ":" in text:
         host, _, port = text.rpartition(":")
-    if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
-        raise InvalidInput("has a port that is none", field="url")
-    return host or "localhost", int(port) if port else DEFAULT_PORT
+    return host or "localhost", checked_port(port) if port else DEFAULT_PORT
 
 
 def _database(path: str, *, is_cluster: bool) -> int:

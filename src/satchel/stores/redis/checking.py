@@ -117,7 +117,12 @@ def _durability(address: Address) -> Finding:
 
 
 def _server_version(info: Mapping[str, str]) -> Finding:
-    return Finding(is_ok=True, what=f"redis_version={info.get('redis_version')}", why="a version that is supported")
+    what = f"redis_version={info.get('redis_version')}"
+    if _version(info) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        why = f"the oldest that is supported is {oldest}: an older one is not opened"
+        return Finding(is_fatal=True, what=what, why=why, mend=f"upgrade to redis {oldest} or later")
+    return Finding(is_ok=True, what=what, why="a version that is supported")
 
 
 def _settings(settings: Mapping[str, str] | None) -> list[Finding]:
@@ -128,10 +133,10 @@ def _settings(settings: Mapping[str, str] | None) -> list[Finding]:
     for name, wanted, keeps, otherwise in _LINES:
         what = f"{name} {settings.get(name)}"
         if settings.get(name) == wanted:
-            found.append(Finding(is_ok=True, what=what, why=keeps))
+            found.append(Finding(is_ok=True, what=what, why=keeps, promise="durable"))
         else:
             mend = f"CONFIG SET {name} {wanted}  (and in redis.conf: {name} {wanted})"
-            found.append(Finding(is_fatal=True, what=what, why=otherwise, mend=mend))
+            found.append(Finding(is_fatal=True, what=what, why=otherwise, mend=mend, promise="durable"))
     return found
 
 
@@ -141,7 +146,13 @@ def _disk(info: Mapping[str, str]) -> list[Finding]:
         return []
     mend = "see that there is room on the server's disk"
     return [
-        Finding(is_fatal=True, what=f"aof_last_write_status={state}", why="the server cannot write its file", mend=mend)
+        Finding(
+            promise="durable",
+            is_fatal=True,
+            what=f"aof_last_write_status={state}",
+            why="the server cannot write its file",
+            mend=mend,
+        )
     ]
 
 

@@ -28,6 +28,7 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from satchel.errors import InvalidInput, SatchelError, StoreBusy, StoreCorrupt, StoreUnavailable
 from satchel.stores.redis.address import Address, Place
 from satchel.stores.redis.scripts import SCRIPTS, Script
+from satchel.stores.sql.reaching import NotReached, no_database, refused, shown_place, silent, unreached
 
 PATIENCE = 30.0  # seconds until a server that does not answer is given up
 
@@ -67,7 +68,7 @@ class Line:
 
     @classmethod
     async def open(cls, address: Address, place: Place) -> Line:
-        """Raises the driver's errors, OSError and TimeoutError."""
+        """Raises NotReached, the driver's errors, OSError and TimeoutError."""
         options: dict[str, Any] = {
             "host": place[0],
             "port": place[1],
@@ -85,8 +86,10 @@ class Line:
         try:
             async with asyncio.timeout(address.connect_timeout):
                 await connection.connect()  # type: ignore[no-untyped-call]  # the driver says nothing of it
-        except BaseException:
+        except BaseException as error:
             await connection.disconnect(nowait=True)
+            if isinstance(error, DRIVER_ERRORS) and (known := _not_reached(error, address, place)):
+                raise known from error
             raise
         return cls(connection)
 
@@ -147,9 +150,16 @@ def remedy_for(error: object) -> Remedy:
 
 def is_refusal(error: BaseException) -> bool:
     """To connect again will not help: wrong passwords, missing rights."""
+    if isinstance(error, NotReached):
+        return not error.may_pass
     return isinstance(error, (AuthenticationError, AuthorizationError, NoPermissionError)) or (
         isinstance(error, ResponseError) and remedy_for(error) == "none"
     )
+
+
+def needs_password(error: BaseException) -> bool:
+    """The address gives none, and the server says so to every command: none was done."""
+    return isinstance(error, AuthenticationError) and "required" in str(error)
 
 
 def is_of_one_command(error: object) -> bool:
@@ -166,10 +176,24 @@ def _word(error: object) -> str:
     return first if first.isupper() and first.isalpha() else ""
 
 
+def _not_reached(error: Exception, address: Address, place: Place) -> NotReached | None:
+    """What was met when connecting, if it is known what to do about it."""
+    if isinstance(error, (AuthenticationError, AuthorizationError)):
+        return refused(has_password=address.password is not None)
+    if isinstance(error, ResponseError):
+        if "DB index is out of range" not in str(error):
+            return None
+        number = address.database
+        return no_database(str(number), mend=f"databases {number + 1}  in redis.conf, and start the server anew")
+    return unreached(error, place=shown_place(*place), host=place[0])
+
+
 def meaning_of(error: BaseException) -> SatchelError:
     """What a caller hears: no text of the server's, which may show keys and values."""
+    if isinstance(error, NotReached):
+        return error.meaning()
     if isinstance(error, (AuthenticationError, AuthorizationError)):
-        return StoreUnavailable("the server does not accept this account")
+        return refused(has_password=not needs_password(error)).meaning()
     if str(error).startswith("max number of clients"):
         return StoreBusy("the server takes no more connections; nothing was stored")
     if isinstance(error, NoPermissionError):
@@ -181,7 +205,7 @@ def meaning_of(error: BaseException) -> SatchelError:
     if isinstance(error, BusyLoadingError):
         return StoreUnavailable("the server is still loading its data")
     if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
-        return StoreUnavailable("the server does not answer")
+        return silent()
     if isinstance(error, ResponseError):
         word = _word(error)
         if word == "MISCONF":

@@ -36,7 +36,7 @@ async def look(servers: Servers, keys: Keys) -> Schema:
         sql=_CLAIM.format(key=keys.schema.decode()) + "\n",
         applied_at=since if found else None,
     )
-    return Schema(found=found, known=KNOWN, steps=(step,))
+    return Schema(found=found, known=KNOWN, steps=(step,), comment="")
 
 
 async def _version(servers: Servers, keys: Keys) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from satchel.stores.redis.connection import (
     Reply,
     is_refusal,
     meaning_of,
+    needs_password,
     remedy_for,
 )
 from satchel.stores.redis.pool import Pool
@@ -261,7 +262,7 @@ class Servers:
         except DRIVER_ERRORS as error:
             self._note_suspect(place)
             await pool.forget_idle()
-            if not is_sent:
+            if not is_sent or needs_password(error):
                 why = meaning_of(error)
                 may_pass = isinstance(why, StoreUnavailable) and not is_refusal(error)
                 return [_Nothing(why, may_pass=may_pass)] * len(commands)

@@ -140,14 +140,21 @@ class RedisStore(Store):
                 await opened.servers.close()
 
     async def schema(self) -> Schema:
+        return await self._apart_from_all(lambda servers: schema.look(servers, self._keys))
+
+    async def _apart_from_all(self, ask: Callable[[Servers], Awaitable[T]]) -> T:
+        """On connections of its own."""
         servers = Servers(self._address)
         try:
             await servers.open()
-            return await schema.look(servers, self._keys)
+            return await ask(servers)
         finally:
             await servers.close()
 
     async def check(self) -> Sequence[Finding]:
+        """Also before it is open, and of a server that ``open`` refuses."""
+        if self._opened is None:
+            return await self._apart_from_all(lambda servers: checking.check(servers, self._address))
         opened = self._live()
         return await self._apart(opened, checking.check(opened.servers, self._address))
 

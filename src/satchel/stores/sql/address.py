@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from satchel.errors import InvalidInput
@@ -18,6 +18,20 @@ class Patience(Protocol):
     def pool_wait(self) -> float: ...
     @property
     def connect_timeout(self) -> float: ...
+
+
+def unknown_option(name: str, known: Collection[str]) -> InvalidInput:
+    """A slip in its name, mostly: what it means would not hold, and nobody would know."""
+    return InvalidInput(f"has the unknown option {name[:40]!r}; there are {', '.join(sorted(known))}", field="url")
+
+
+def checked_port(text: str) -> int:
+    """Raises InvalidInput. What was there is not shown: behind a password's bare slash it is a part of the password."""
+    if not text.isascii() or not text.isdigit() or len(text) > 5 or not 0 < int(text) < 65_536:
+        raise InvalidInput(
+            "the port must be a whole number from 1 to 65535 (a / in a password is written %2F)", field="url"
+        )
+    return int(text)
 
 
 def number(given: Mapping[str, str], name: str, default: int, *, least: int, most: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import shutil
 import sqlite3
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from satchel.errors import StoreUnavailable
 from satchel.store import Finding
-from satchel.stores.sqlite.connection import JOURNAL_LIMIT, translated
+from satchel.stores.sqlite.connection import JOURNAL_LIMIT, connect, translated
 from satchel.stores.sqlite.schema import missing_parts
 
 FULL = 2  # PRAGMA synchronous
@@ -34,18 +35,36 @@ def check(connection: sqlite3.Connection, path: Path) -> list[Finding]:
         (secure,) = connection.execute("PRAGMA secure_delete").fetchone()
         (erasures,) = connection.execute("SELECT count(*) FROM erasures").fetchone()
         missing = missing_parts(connection)
+    return [
+        _version(),
+        _tables(missing),
+        _journal(bytes(mode).decode(), path),
+        _synchronous(synchronous),
+        _secure_delete(secure),
+        *_erasures(erasures, path),
+        *_place(path),
+    ]
+
+
+def check_unopened(path: Path) -> list[Finding]:
+    """What needs no tables. Nothing is changed, nor made."""
+    if not path.exists():
+        return [_version()]
+    own: list[Finding] = []
+    with contextlib.suppress(sqlite3.Error):  # no database, or one that is damaged: the file's place can be looked at
+        connection = connect(path)
+        try:
+            (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
+            (secure,) = connection.execute("PRAGMA secure_delete").fetchone()
+            own = [_synchronous(synchronous), _secure_delete(secure)]
+        finally:
+            connection.close()
+    return [_version(), *own, *_place(path)]
+
+
+def _place(path: Path) -> list[Finding]:
     try:
-        return [
-            _version(),
-            _tables(missing),
-            _journal(bytes(mode).decode(), path),
-            _synchronous(synchronous),
-            _secure_delete(secure),
-            *_erasures(erasures, path),
-            _room(path),
-            _file_system(path, kind_of_mount(path.parent)),
-            *_permissions(path),
-        ]
+        return [_room(path), _file_system(path, kind_of_mount(path.parent)), *_permissions(path)]
     except OSError as error:
         raise StoreUnavailable(f"the file cannot be looked at: {error.strerror}") from error
 
@@ -81,8 +100,9 @@ def _journal(mode: str, path: Path) -> Finding:
 def _synchronous(found: int) -> Finding:
     what = f"synchronous={ {0: 'OFF', 1: 'NORMAL', 2: 'FULL', 3: 'EXTRA'}.get(found, found) }"
     if found >= FULL:
-        return Finding(is_ok=True, what=what, why="what is acknowledged is on the disk")
+        return Finding(is_ok=True, what=what, why="what is acknowledged is on the disk", promise="durable")
     return Finding(
+        promise="durable",
         is_fatal=True,
         what=what,
         why="a power cut loses writes that were acknowledged",
@@ -143,6 +163,7 @@ def _file_system(path: Path, kind: str | None) -> Finding:
         )
     if kind in FORGETFUL:
         return Finding(
+            promise="durable",
             what=what,
             why="it is memory: the next start of this machine loses everything",
             mend=f"satchel copy --from sqlite:///{path} --to sqlite:////a/folder/on/a/disk/{path.name}",

@@ -28,7 +28,7 @@ UNBINDABLE = (
 )
 
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_NO_RIGHT = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH})
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
@@ -124,17 +124,26 @@ def meaning_of(error: sqlite3.Error) -> SatchelError:
     code = _primary_code(error)
     if code in _BUSY:
         return StoreBusy("another process kept the database; nothing was stored")
-    if code in _CORRUPT:
-        return StoreCorrupt("the database file")
+    if code == sqlite3.SQLITE_NOTADB:
+        mend = "name another file in the store's address, or move this one away"
+        return StoreCorrupt("the database file", trouble="is no SQLite database", mend=mend)
+    if code == sqlite3.SQLITE_CORRUPT:
+        mend = "take the last good copy; or what is left of this file: sqlite3 FILE .recover | sqlite3 NEW_FILE"
+        return StoreCorrupt("the database file", trouble="is damaged", mend=mend)
+    if code == sqlite3.SQLITE_FULL:
+        return StoreUnavailable("the disk is full")
     name = getattr(error, "sqlite_errorname", None) or type(error).__name__
-    return StoreUnavailable("the disk is full" if code == sqlite3.SQLITE_FULL else f"SQLite says {name}")
+    if code in _NO_RIGHT:
+        mend = "see that this account may read and write the file and its folder: ls -ld FOLDER FILE"
+        return StoreUnavailable(f"the database file cannot be opened, or not be written ({name})", mend=mend)
+    return StoreUnavailable(f"SQLite says {name}")
 
 
 def named(failed: StoreCorrupt | StoreUnavailable, path: Path) -> SatchelError:
     """The same, of the file that could not be opened."""
     if isinstance(failed, StoreCorrupt):
-        return StoreCorrupt(f"the database file {path}")
-    return StoreUnavailable(f"{failed.reason}: {path}")
+        return StoreCorrupt(f"the database file {path}", trouble=failed.trouble, mend=failed.mend)
+    return StoreUnavailable(f"{failed.reason}: {path}", mend=failed.mend)
 
 
 def is_busy(error: sqlite3.Error) -> bool:

@@ -126,10 +126,16 @@ class SqliteStore(Store):
             self._opened = opened
 
     async def check(self) -> Sequence[Finding]:
+        """Also before it is open."""
+        if self._opened is None:
+            return await asyncio.to_thread(checking.check_unopened, self._path)
         return await self._live().writer.run(lambda writer: checking.check(writer.connection, self._path))
 
     async def schema(self) -> Schema:
-        return await asyncio.to_thread(schema.look, self._path)
+        try:
+            return await asyncio.to_thread(schema.look, self._path)
+        except (StoreCorrupt, StoreUnavailable) as failed:
+            raise named(failed, self._path) from failed
 
     async def close(self) -> None:
         async with self._opening:
