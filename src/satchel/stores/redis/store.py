@@ -42,6 +42,7 @@ from satchel.stores.redis.hints import Hints
 from satchel.stores.redis.listing import Lister
 from satchel.stores.redis.loading import load
 from satchel.stores.redis.names import Keys
+from satchel.stores.redis.opened import Opened
 from satchel.stores.redis.reading import Reader
 from satchel.stores.redis.rows import OWN_CLOCK
 from satchel.stores.redis.servers import Servers
@@ -65,27 +66,6 @@ _STRICT = Capabilities(
 _RELAXED = msgspec.structs.replace(_STRICT, durable=False)
 
 
-class _Open:
-    """What an open store holds."""
-
-    def __init__(self, servers: Servers, hints: Hints) -> None:
-        self.process = os.getpid()
-        self.loop = asyncio.get_running_loop()
-        self.servers = servers
-        self.hints = hints
-        self.nothing_ready: dict[str | None, float] = {}  # for which agent, and until when that is believed
-        self.tasks: set[asyncio.Task[Any]] = set()
-        self.transactions: Transactions
-
-    def settled(self, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
-        """Tell those who wait."""
-        if self.nothing_ready and any(change.record.ready_agent is not None for change in changes):
-            self.nothing_ready.clear()
-        self.hints.committed(
-            [change.record for change, outcome in zip(changes, outcomes, strict=True) if outcome is Outcome.APPLIED]
-        )
-
-
 class RedisStore(Store):
     """``url`` is described at ``satchel.open``. ``clock`` may replace the servers', to test what time does."""
 
@@ -93,7 +73,7 @@ class RedisStore(Store):
         self._address = parse_address(url)
         self._keys = Keys(self._address.prefix)
         self._clock = clock
-        self._opened: _Open | None = None
+        self._opened: Opened | None = None
         self._opening: asyncio.Lock | None = None
 
     @property
@@ -115,7 +95,7 @@ class RedisStore(Store):
             except BaseException:
                 await servers.close()
                 raise
-            opened = _Open(servers, Hints(self._address, servers, self._keys))
+            opened = Opened(servers, Hints(self._address, servers, self._keys))
             opened.transactions = Transactions(
                 servers,
                 self._keys,
@@ -158,7 +138,7 @@ class RedisStore(Store):
         opened = self._live()
         return await self._apart(opened, checking.check(opened.servers, self._address))
 
-    def _live(self) -> _Open:
+    def _live(self) -> Opened:
         if self._opened is None:
             raise StoreMisused(
                 "the store is not open: use `async with satchel.open(url) as store`, or await store.open()"
@@ -169,14 +149,14 @@ class RedisStore(Store):
             raise StoreMisused("the store was opened on another event loop; open one here")
         return self._opened
 
-    def _kept(self, opened: _Open, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _kept(self, opened: Opened, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """``close`` waits for it."""
         task = opened.loop.create_task(work)
         opened.tasks.add(task)
         task.add_done_callback(opened.tasks.discard)
         return task
 
-    def _apart(self, opened: _Open, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+    def _apart(self, opened: Opened, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """In a task of its own, which goes on when the caller is cancelled: a connection that is in use is not left."""
         return asyncio.shield(self._kept(opened, work))
 
