@@ -156,7 +156,9 @@ async def test_a_bare_message_that_lost_its_envelope_is_refused_by_the_fields_na
     assert (refused.status_code, problem["code"]) == (422, "invalid_input")
     (place,) = problem["errors"]
     assert place["pointer"] == f"/{name}"
-    assert "Idempotency-Key" in place["detail"] or "Satchel-Attempt" in place["detail"] or '"message"' in place["detail"]
+    assert (
+        "Idempotency-Key" in place["detail"] or "Satchel-Attempt" in place["detail"] or '"message"' in place["detail"]
+    )
     assert (await door("GET", session)).json()["version"] == 1
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -17,6 +16,7 @@ from satchel.http import given, shapes
 from satchel.http.answers import encode, written
 from satchel.http.asgi import App
 from satchel.http.call import Call
+from satchel.http.elsewhere import LOOK
 from satchel.http.resources.events import stream
 from satchel.http.resources.messages import with_role
 from satchel.http.resources.runs import input_of
@@ -59,11 +59,15 @@ async def chat(call: Call) -> App:
         on_busy=given.on_busy,
         idempotency_key=call.key,
     )
+    elsewhere = call.service.elsewhere
     if given.stream:
-        first = b"event: run\ndata: %s\n\n" % encode({"session_id": session_id, "run": msgspec.Raw(run.to_json())})
+        begun: dict[str, Any] = {"session_id": session_id, "run": msgspec.Raw(run.to_json())}
+        if elsewhere.is_unknown(run.agent) and (hint := elsewhere.hint(run)) is not None:
+            begun["hint"] = hint
+        first = b"event: run\ndata: %s\n\n" % encode(begun)
         return stream(call, session_id, after=0, run_id=run.run_id, first=first)
     wait = call.service.settings.chat_seconds if given.wait is None else given.wait
-    ended = await _wait(call, run, wait)
+    ended = await _wait_if_begun(call, run, wait) if elsewhere.is_unknown(run.agent) else await _wait(call, run, wait)
     location = (b"location", f"/v1/sessions/{session_id}/runs/{run.run_id}".encode())
     message = await _last_word(call, ended) if ended.is_terminal else None
     body: dict[str, Any] = {
@@ -71,21 +75,10 @@ async def chat(call: Call) -> App:
         "run": msgspec.Raw(ended.to_json()),
         "message": None if message is None else msgspec.Raw(message.to_json()),
     }
-    agents = call.service.agents
-    if ended.status == "READY" and (ended.agent not in agents if ended.agent else not agents):
-        body["hint"] = _hint(ended.agent, agents)
+    if (hint := elsewhere.hint(ended)) is not None:
+        body["hint"] = hint
     status = 200 if ended.is_terminal else 202
     return written(encode(body), ended.version, replayed=run.replayed, status=status, headers=[location])
-
-
-def _hint(agent: str, served: Sequence[str]) -> str:
-    """Why a run may wait for long: who executes runs elsewhere, a server cannot know."""
-    here = f"this server serves {', '.join(served)}" if served else "this server executes no runs"
-    return (
-        f"the run waits for a worker that serves agent {agent!r}: {here}"
-        if agent
-        else f"the run waits for a worker: {here}"
-    )
 
 
 async def _session(call: Call, given: Chat, *, title: str) -> str:
@@ -114,6 +107,16 @@ def _line(said: Any) -> str:
 
 def _shortened(line: str, length: int) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
+
+
+async def _wait_if_begun(call: Call, run: Run, seconds: float) -> Run:
+    """Of an agent that is served nowhere, as far as is known: a moment, and the rest of the time only for a run that somebody
+    has begun by then."""
+    run = await _wait(call, run, min(seconds, LOOK))
+    if run.status == "READY":
+        return run
+    call.service.elsewhere.begun(run)
+    return await _wait(call, run, max(0.0, seconds - LOOK))
 
 
 async def _wait(call: Call, run: Run, seconds: float) -> Run:
