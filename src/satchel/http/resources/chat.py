@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from satchel.domain.first_words import GOAL, TITLE, first_words
 from satchel.domain.message import Message
 from satchel.domain.run import Run
 from satchel.errors import InvalidInput, ResyncRequired
@@ -23,8 +24,6 @@ from satchel.http.resources.runs import input_of
 from satchel.http.route import Route
 
 LONGEST_WAIT = 600.0
-GOAL = 200  # characters of what was said that name the run, if nothing else does
-TITLE = 60  # and a new session
 
 
 class Chat(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -48,12 +47,11 @@ async def chat(call: Call) -> App:
         raise InvalidInput(f"must be seconds, from 0 to {LONGEST_WAIT:g}", field="wait")
     if isinstance(said, bytes):
         said = with_role(said)
-    line = _line(said)
-    session_id = await _session(call, given, title=_shortened(line, TITLE))
+    session_id = await _session(call, given, title=first_words(said, TITLE))
     call.visit.session_id = session_id
     run = await call.add_run(
         session_id,
-        goal=given.goal if given.goal is not None else line[:GOAL],
+        goal=given.goal if given.goal is not None else first_words(said, GOAL),
         agent=call.service.default_agent if given.agent is None else given.agent,
         input=said,
         on_busy=given.on_busy,
@@ -93,20 +91,6 @@ async def _session(call: Call, given: Chat, *, title: str) -> str:
         user_id=given.user_id, title=title, external_id=given.external_id, idempotency_key=key
     )
     return session.session_id
-
-
-def _line(said: Any) -> str:
-    """A line of what was said."""
-    text = said if isinstance(said, str) else ""
-    if isinstance(said, bytes):
-        content = msgspec.json.decode(said).get("content")
-        text = content if isinstance(content, str) else ""
-    line = "".join(char if char.isprintable() else " " for char in text[: 4 * GOAL])
-    return " ".join(line.split())
-
-
-def _shortened(line: str, length: int) -> str:
-    return line if len(line) <= length else line[: length - 1] + "…"
 
 
 async def _wait_if_begun(call: Call, run: Run, seconds: float) -> Run:
