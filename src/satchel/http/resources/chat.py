@@ -22,8 +22,7 @@ from satchel.http.resources.events import stream
 from satchel.http.resources.messages import with_role
 from satchel.http.resources.runs import input_of
 from satchel.http.route import Route
-
-LONGEST_WAIT = 600.0
+from satchel.http.settings import LONGEST_WAIT
 
 
 class Chat(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
