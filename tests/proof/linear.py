@@ -117,6 +117,7 @@ def check(calls: Iterable[Call], lines: Sequence[Line]) -> list[str]:
         faults += [f"{call.verb} {call.key or call.texts or ''}: {fault}" for fault in found.faults]
         placed += found.placed
     faults += _fresh_twice(history)
+    placed += _written_under_keys(log, history)
     return faults + _against_time(placed)
 
 
@@ -207,6 +208,8 @@ class _Judge:
             return
         if len(lines) != len(self.call.texts):
             self.faults.append("half of it is in the log")
+        if self.call.key:  # it, or another call under its key, which may be long ago
+            return
         version = lines[0].version
         self._place([(2 * version, 2 * version)], ended=FOR_EVER)
 
@@ -251,6 +254,23 @@ class _Judge:
             else:
                 ranges.append((state.version, state.version))
         return ranges
+
+
+def _written_under_keys(log: Log, calls: Iterable[Call]) -> list[_Placed]:
+    """What no call was told to have written: one of those under its key did, and none of them before it began."""
+    began: dict[str, int] = {}
+    told: set[str] = set()
+    for call in calls:
+        if not call.key or not call.texts or call.told == "refused":
+            continue
+        began[call.key] = min(call.began, began.get(call.key, call.began))
+        if call.told == "done" and not call.replayed:
+            told.add(call.key)
+    lines = [(at, log.where[key]) for key, at in began.items() if key in log.where and key not in told]
+    return [
+        _Placed(at, FOR_EVER, [(2 * line.version, 2 * line.version)], f"what was written as {line.text!r}")
+        for at, line in lines
+    ]
 
 
 def _fresh_twice(calls: Iterable[Call]) -> list[str]:

@@ -73,11 +73,23 @@ def shown(records: list[Record]) -> str:
         figures = ", ".join(f"{name} {_number(value)}" for name, value in one.figures.items())
         verdict = "" if one.is_good else f"**{one.faults} faults:** "
         rows.append(f"| `{one.program}` | {one.store} | {verdict}{figures} | {one.seconds:.0f} s | {found} |")
-    where = {
-        f"{one.date}; {one.machine}; {', '.join(f'{name} {version}' for name, version in one.versions.items())}"
-        for one in records
-    }
-    return "\n".join([*rows, "", *(f"Seen {one}." for one in sorted(where))])
+    return "\n".join([*rows, "", *_where(records)])
+
+
+def _where(records: list[Record]) -> list[str]:
+    """On which days and machines, and by what versions: each once."""
+    days: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
+    for one in records:
+        days.setdefault(one.machine, []).append(one.date)
+        for name, version in one.versions.items():
+            found.setdefault(name, []).append(version)
+    versions = ", ".join(f"{name} {' and '.join(sorted(set(seen)))}" for name, seen in found.items())
+    spans = {machine: sorted({*dates}) for machine, dates in days.items()}
+    return [
+        f"Seen {dates[0]}{f' to {dates[-1]}' if len(dates) > 1 else ''} on {machine}; {versions}."
+        for machine, dates in sorted(spans.items())
+    ]
 
 
 def _number(value: float | str) -> str:

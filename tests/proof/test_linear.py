@@ -70,6 +70,7 @@ def conflict(began: int, ended: int, expected: int, current: int, *changed: str,
         call("append", 66, 68, texts=("a",), key="a", version=1, seqs=(1,), replayed=True),
         call("mismatch", 66, 68, told="refused", code="idempotency_mismatch", key="a"),
         call("append", 66, 68, told="unknown", texts=("never",)),
+        call("append", 66, 68, told="unknown", texts=("a",), key="a"),  # a retry of what was written long ago
         conflict(26, 28, 1, 2, "messages"),
         conflict(66, 68, 2, 6, "title", "status", "working_memory"),
         conflict(66, 68, 0, 6, "messages", "title", "status", "working_memory", verb="memory"),
@@ -108,6 +109,19 @@ def test_what_could_not_have_been_is_found(other: Call, fault: str) -> None:
     found = story(other)
     assert len(found) >= 1
     assert any(fault in one for one in found), found
+
+
+def keyed(*asked: Call) -> list[str]:
+    return check([*asked, call("get", 30, 31, seen=STATES[1])], LOG[:1])
+
+
+def test_what_only_calls_without_an_answer_can_have_written_was_not_there_before_they_began() -> None:
+    first = call("append", 10, 20, told="unknown", texts=("a",), key="a")
+    again = call("append", 40, 45, told="unknown", texts=("a",), key="a")
+    replay = call("append", 40, 45, texts=("a",), key="a", version=1, seqs=(1,), replayed=True)
+    assert keyed(first, again) == keyed(first, replay) == []
+    assert "began after" in keyed(again)[0]
+    assert "began after" in keyed(replay)[0]
 
 
 def test_two_reads_that_go_backwards_are_found_though_each_could_be() -> None:

@@ -35,7 +35,13 @@ RELAXED = "?durability=relaxed"
 @functools.cache
 def server() -> MariadbServer:
     """Whoever tests durability has a server of its own."""
-    made = MariadbServer(settings={"innodb_flush_log_at_trx_commit": "0", "innodb_doublewrite": "OFF"})
+    made = MariadbServer(
+        settings={
+            "innodb_flush_log_at_trx_commit": "0",
+            "innodb_doublewrite": "OFF",
+            "max_allowed_packet": "16M",
+        }
+    )
     started(made, "mariadb-server")
     _started.append(made)
     return made
