@@ -177,10 +177,10 @@ def _at_most(value: object) -> str:
     return f" to {MOST}" if type(value) is int and value > MOST else ""
 
 
-def checked_choice(value: object, choices: Collection[str], *, field: str) -> None:
+def checked_choice(value: object, choices: Collection[str], *, field: str, note: str = "") -> None:
     """Raises InvalidInput unless ``value`` is one of these texts."""
     if type(value) is not str or value not in choices:
-        raise InvalidInput(f"must be one of {', '.join(choices)}", field=field)
+        raise InvalidInput(f"must be one of {', '.join(choices)}{note}", field=field)
 
 
 def checked_flag(value: object, *, field: str) -> None:

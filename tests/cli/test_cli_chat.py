@@ -443,3 +443,17 @@ def test_a_password_of_the_environment_is_in_no_way_back(monkeypatch: pytest.Mon
     assert back == "satchel chat --session sess_x --model m --instructions 'be brief'"
     monkeypatch.delenv("SATCHEL_STORE")
     assert f"--store {url}" in way_back(store=url, **given)("sess_x")  # type: ignore[arg-type]  # the same
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"), [("hello", "I am a scripted demo agent"), ("你好", "我是按脚本工作的演示代理")]
+)
+def test_without_a_model_the_demos_agent_says_what_it_is_in_the_language_of_the_question(
+    cli: Cli, asked: str, answered: str
+) -> None:
+    answer = cli("chat", stdin=asked.encode())
+    assert answer.text.startswith(answered)
+    first = answer.err.splitlines()[0] if "made a new store" not in answer.err else answer.err.splitlines()[1]
+    assert first.startswith("satchel: this is the demo's scripted agent, without a model")
+    assert "--model NAME or --agent MODULE:OBJECT" in first
+    assert cli("chat", "--json", stdin=asked.encode()).err == ""

@@ -35,7 +35,6 @@ def test_runs_are_listed_with_their_goals_and_what_became_of_them(cli: Cli) -> N
     assert listed.code == 0
     for word in (
         run_id,
-        "look everywhere"[:4],
         "#1 failed: agent_error: no such cat",
         "#2 asks where: In the garden,⏎or",
     ):
@@ -50,6 +49,23 @@ def test_runs_are_listed_with_their_goals_and_what_became_of_them(cli: Cli) -> N
     assert failed["number"] == 1
     assert cli("runs", "list", session_id, "--status", "lost").code == 2
     assert cli("runs", "list", "sess_nobody").code == 3
+
+
+SHOWN = [["shop", "and", "mine?"], ["shop", "where", "is", "my", "order?"]]
+
+
+def test_a_run_without_a_goal_is_listed_with_its_agent_and_what_was_said(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_id = make_session()
+    with_runs(lambda runs: runs.add_run(session_id, agent="shop", input="where is\nmy order?"))
+    parts = {"role": "user", "content": [{"type": "text", "text": "and mine?"}]}
+    with_runs(lambda runs: runs.add_run(session_id, agent="shop", input=parts, on_busy="queue"))
+    assert "shop: wh" in cli("runs", "list", session_id).text
+    monkeypatch.setenv("COLUMNS", "140")
+    for command in (("runs", "list"), ("sessions", "show")):
+        shown = [line for line in cli(*command, session_id).text.splitlines() if " READY " in line]
+        assert sorted(line.split()[5:] for line in shown) == SHOWN
 
 
 @pytest.mark.parametrize("command", [("sessions", "show"), ("runs", "show")])

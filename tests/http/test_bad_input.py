@@ -145,3 +145,46 @@ async def test_no_client_writes_a_system_message(door: Door, role: object, who: 
     seen = (await door("GET", f"{session}/context")).json()["messages"]
     assert all(one["role"] not in ("system", "developer") for one in seen)
     assert (await door("GET", session)).json()["message_count"] == 0
+
+
+@pytest.mark.parametrize("name", ["metadata", "format", "status", "expected_version", "idempotency_key", "attempt"])
+async def test_a_bare_message_that_lost_its_envelope_is_refused_by_the_fields_name(door: Door, name: str) -> None:
+    session = await door.session()
+    await door.say(session, "first")
+    refused = await door("POST", f"{session}/messages", json={"content": "x", name: 0})
+    problem = problem_of(refused)
+    assert (refused.status_code, problem["code"]) == (422, "invalid_input")
+    (place,) = problem["errors"]
+    assert place["pointer"] == f"/{name}"
+    assert (
+        "Idempotency-Key" in place["detail"] or "Satchel-Attempt" in place["detail"] or '"message"' in place["detail"]
+    )
+    assert (await door("GET", session)).json()["version"] == 1
+
+
+async def test_a_version_beside_a_message_in_its_envelope_holds(door: Door) -> None:
+    session = await door.session()
+    await door.say(session, "first")
+    stale = await door("POST", f"{session}/messages", json={"message": {"content": "x"}, "expected_version": 0})
+    assert (stale.status_code, problem_of(stale)["code"]) == (409, "version_conflict")
+    own = {"content": "x", "expected_version": 0}
+    kept = await door("POST", f"{session}/messages", json={"message": own, "expected_version": 1})
+    assert (kept.status_code, kept.json()["expected_version"]) == (201, 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/runs", {"input": "x", "idempotency_key": "k"}),
+        ("/tool-history", {"tool": "t", "idempotency_key": "k"}),
+        ("/working-memory", {"set": {"goal": "g"}, "idempotency_key": "k"}),
+        ("/close", {"idempotency_key": "k"}),
+    ],
+)
+async def test_a_key_in_the_body_is_refused_everywhere(door: Door, path: str, body: dict[str, object]) -> None:
+    session = await door.session()
+    method = "PATCH" if path == "/working-memory" else "POST"
+    refused = await door(method, session + path, who="adas agent", json=body)
+    assert (refused.status_code, problem_of(refused)["code"]) == (422, "invalid_input")
+    assert problem_of(refused)["errors"][0]["pointer"].endswith("/idempotency_key")
+    assert (await door("GET", session)).json()["version"] == 0

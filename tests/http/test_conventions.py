@@ -292,3 +292,20 @@ async def test_readiness_says_what_is_wrong(door: Door) -> None:
     assert (await door("GET", "/livez", who=None)).status_code == 200
     await door.store.close()
     assert (await door("GET", "/readyz", who=None)).json()["checks"]["store"] == "store_misused"
+
+
+@pytest.mark.parametrize("status", ["closed", "Closed", "CLOSED"])
+async def test_a_status_is_taken_whatever_its_case(door: Door, status: str) -> None:
+    session = await door.session()
+    await door("POST", f"{session}/close")
+    found = await door("GET", "/v1/sessions", params={"status": status})
+    assert [item["status"] for item in found.json()["items"]] == ["CLOSED"]
+    runs = await door("GET", f"{session}/runs", params={"status": "failed"})
+    assert (runs.status_code, runs.json()["items"]) == (200, [])
+
+
+async def test_what_is_deleted_is_in_no_list_and_says_so(door: Door) -> None:
+    refused = await door("GET", "/v1/sessions", params={"status": "DELETED"})
+    (place,) = problem_of(refused)["errors"]
+    assert (refused.status_code, place["parameter"]) == (422, "status")
+    assert place["detail"] == "must be one of ACTIVE, CLOSED, EXPIRED (what is deleted is in no list)"

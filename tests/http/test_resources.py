@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 
+from satchel import RunContext
+from satchel.worker import Worker
 from tests.http.door import Door, open_door, problem_of
 
 
@@ -372,7 +375,7 @@ async def test_a_chats_new_session_is_called_by_its_first_words(door: Door) -> N
     titles = {one["session_id"]: one["title"] for one in (await door("GET", "/v1/sessions")).json()["items"]}
     assert titles[first.json()["session_id"]] == "帮我修复 启动失败。"
     assert titles[long.json()["session_id"]] == ("word " * 50)[:59] + "…"
-    assert titles[parts.json()["session_id"]] == ""
+    assert titles[parts.json()["session_id"]] == "x"
 
 
 async def test_a_chat_that_nobody_here_answers_says_who_is_served() -> None:
@@ -389,6 +392,44 @@ async def test_a_chat_that_nobody_here_answers_says_who_is_served() -> None:
         assert await hint(door) is None
     async with open_door() as door:
         assert await hint(door) == "the run waits for a worker: this server executes no runs"
+
+
+async def test_a_run_for_an_agent_that_nobody_is_known_to_serve_says_so_at_once() -> None:
+    async with open_door(agents=("coding",)) as door:
+        session = await door.session()
+        hint = "the run waits for a worker that serves agent 'codign': this server serves coding"
+        began = time.monotonic()
+        chatted = await door("POST", "/v1/chat", json={"message": "go", "agent": "codign", "wait": 30})
+        assert time.monotonic() - began < 10
+        assert (chatted.status_code, chatted.json()["hint"]) == (202, hint)
+        key = {"Idempotency-Key": "once"}
+        added = await door("POST", f"{session}/runs", json={"agent": "codign"}, headers=key)
+        again = await door("POST", f"{session}/runs", json={"agent": "codign"}, headers=key)
+        assert (added.status_code, added.json()["hint"], again.content) == (201, hint, added.content)
+        for agent in ("coding", ""):
+            served = await door("POST", f"{session}/runs", json={"agent": agent, "on_busy": "queue"})
+            assert "hint" not in served.json()
+        # Somebody begins it: from now on its agent is known to be served.
+        run = f"{session}/runs/{added.json()['run_id']}"
+        assert (await door("POST", f"{run}/start", who="adas agent")).status_code == 200
+        known = await door("POST", f"{session}/runs", json={"agent": "codign", "on_busy": "queue"})
+        assert "hint" not in known.json()
+
+
+async def test_a_chat_waits_for_a_run_that_a_worker_elsewhere_began() -> None:
+    async def echo(ctx: RunContext) -> None:
+        await asyncio.sleep(1.5)  # longer than the look
+        await ctx.append_message({"role": "assistant", "content": "here I am"})
+
+    async with open_door(agents=("coding",)) as door:
+        worker = Worker(door.store, {"shop": echo})
+        working = asyncio.create_task(worker.run_forever())
+        try:
+            answer = await door("POST", "/v1/chat", json={"message": "go", "agent": "shop", "wait": 30})
+        finally:
+            worker.stop()
+            await working
+        assert (answer.status_code, answer.json()["message"]["content"]) == (200, "here I am")
 
 
 async def test_a_repeated_chat_makes_one_session_and_one_run(door: Door) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -446,6 +447,18 @@ def test_several_processes_on_one_port_are_one_service_and_outlive_each_other(tm
         assert client.post(f"{session}/restore").json()["status"] == "ACTIVE"
         assert server.stop(signal.SIGKILL) == -signal.SIGKILL
         second.wait(30)  # it does not stay on the port without its parent
+
+
+def test_every_line_of_a_servers_log_is_json(tmp_path: Path) -> None:
+    store = tmp_path / "service.db"
+    with serving(tmp_path, environment={"SATCHEL_IDEL": "1h"}) as server:
+        assert server.stop() == 0
+        lines = [json.loads(line) for line in server.log.read_text().splitlines()]
+    told = {line["message"]: line["level"] for line in lines if line["logger"] in ("satchel.serve", "satchel.http")}
+    assert told[f"made a new store at {store}"] == "info"
+    assert told["no more requests are taken; those that are here are finished"] == "info"
+    assert any(message.startswith(f"satchel serves sqlite:///{store} at http://127.0.0.1:") for message in told)
+    assert told["the variable SATCHEL_IDEL is not known and is ignored; did you mean SATCHEL_IDLE?"] == "warning"
 
 
 def test_the_log_is_json_and_says_nothing_of_what_was_said(server: Server, folder: Path, client: httpx.Client) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 from cyclopts import Group, Parameter
 
+from satchel.domain.record import LISTED, NOT_LISTED
 from satchel.domain.run import STATUSES
 from satchel.domain.spelling import value_given
 
@@ -62,8 +63,8 @@ def split_variable(kind: Any, value: str, *, delimiter: str | None = None) -> li
 
 def as_status(_kind: object, tokens: Sequence[Token]) -> str:
     status = tokens[0].value.upper()
-    if status not in ("ACTIVE", "CLOSED", "EXPIRED"):
-        raise ValueError("must be ACTIVE, CLOSED or EXPIRED (what is deleted is in no list)")
+    if status not in LISTED:
+        raise ValueError(f"must be one of {', '.join(LISTED)}{NOT_LISTED}")
     return status
 
 

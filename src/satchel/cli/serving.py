@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -12,10 +14,13 @@ from typing import Any
 
 from satchel.cli import flags, output
 from satchel.cli.failures import FlagRefused, StoreNotShared
-from satchel.cli.store import new_file, run_async, say_made, without_password
+from satchel.cli.store import made_sentence, new_file, run_async, without_password
+from satchel.cli.variables import warn_of_unknown
 from satchel.cli.working import leave_stuck_threads, load_agents
 from satchel.http.settings import Settings, load_settings, shown
 from satchel.worker import Served
+
+_log = logging.getLogger("satchel.serve")
 
 
 def serve_http(
@@ -46,6 +51,8 @@ def serve_http(
     ends it at once.
     """
     check_extras("server")
+    from satchel.http.logs import log_to_stderr
+
     settings = load_settings(
         {
             "server.store": store,
@@ -63,6 +70,8 @@ def serve_http(
         },
         path=config,
     )
+    log_to_stderr(texts=settings.server.log_texts)
+    warn_of_unknown(lambda sentence: tell(sentence, is_warning=True))
     chosen = _Chosen(tuple(agent), folder, no_agents)
     agents = _agents(settings, chosen)
     if settings.server.workers > 1:
@@ -87,24 +96,31 @@ async def _serve(
     announce: Callable[[str, Path | None], None],
     listener: socket.socket | None = None,
 ) -> None:
-    from satchel.http.logs import log_to_stderr
     from satchel.http.serve import serve
 
-    log_to_stderr(texts=settings.server.log_texts)
-    await serve(settings, agents, announce=announce, listener=listener, say=output.say)
+    await serve(settings, agents, announce=announce, listener=listener, say=tell)
+
+
+def tell(sentence: str, *, is_warning: bool = False) -> None:
+    """To who looks on: a line as people read it on a terminal, else one of the log."""
+    if output.is_terminal(sys.stderr):
+        output.say(f"satchel: {sentence}" if is_warning else sentence)
+    else:
+        _log.log(logging.WARNING if is_warning else logging.INFO, "%s", sentence)
 
 
 def _announcer(settings: Settings, agents: Mapping[str, Served]) -> Callable[[str, Path | None], None]:
     made = new_file(settings.server.store)
 
     def announce(address: str, key_file: Path | None) -> None:
-        say_made(made)
+        if made is not None:
+            tell(made_sentence(made))
         served = f"agents: {', '.join(agents)}" if agents else "no agents"
-        output.say(f"satchel serves {without_password(settings.server.store)} at {address} ({served})")
+        tell(f"satchel serves {without_password(settings.server.store)} at {address} ({served})")
         output.write_bytes(ready_line(address, key_file).encode() + b"\n")
         output.flush()
         if key_file is None:
-            output.say(_about_key(settings))
+            tell(_about_key(settings))
 
     return announce
 
@@ -121,12 +137,10 @@ def _about_key(settings: Settings) -> str:
 
 def _serve_by_several(settings: Settings, chosen: _Chosen, agents: Mapping[str, Served]) -> None:
     from satchel.http.fleet import Fleet
-    from satchel.http.logs import log_to_stderr
     from satchel.http.serve import address_of, first_key, listen
 
     if settings.server.store.startswith("memory:"):
         raise StoreNotShared
-    log_to_stderr(texts=settings.server.log_texts)
     with listen(settings.server.host, settings.server.port) as listener:
         announce = _announcer(settings, agents)
         key_file = run_async(first_key(settings))
@@ -135,6 +149,9 @@ def _serve_by_several(settings: Settings, chosen: _Chosen, agents: Mapping[str, 
 
 def _one_of_several(settings: Settings, listener: socket.socket, chosen: _Chosen, ready: Any) -> None:
     """In a process of its own."""
+    from satchel.http.logs import log_to_stderr
+
+    log_to_stderr(texts=settings.server.log_texts)
     run_async(_serve(settings, _agents(settings, chosen), lambda *_: ready.set(), listener))
     leave_stuck_threads()
 
@@ -166,8 +183,12 @@ def print_config(
     config: flags.Config = None,
     json: flags.Json = False,
 ) -> None:
-    """Print the settings of `satchel serve`, as this folder's satchel.toml and the SATCHEL_* variables make them."""
+    """Print the settings of `satchel serve` as they hold: this folder's satchel.toml, the SATCHEL_* variables, and the defaults for
+    all else. It is a satchel.toml.
+
+    A SATCHEL_* variable that there is not is named on stderr."""
     settings = load_settings(path=config)
+    warn_of_unknown(lambda sentence: _warn(sentence, json=json))
     document = shown(settings)
     document["server"]["store"] = without_password(document["server"]["store"])
     if json:
@@ -176,14 +197,21 @@ def print_config(
     lines: list[str] = []
     for group, members in document.items():
         lines.append(f"[{group}]")
-        lines += [f"{name} = {_toml(value)}" for name, value in members.items() if value is not None]
+        lines += [f"{name} = {toml_of(value)}" for name, value in members.items() if value is not None]
         lines.append("")
     output.write_bytes("\n".join(lines).encode())
 
 
-def _toml(value: Any) -> str:
+def _warn(sentence: str, *, json: bool) -> None:
+    if json:
+        output.write_error({"warning": {"code": "unknown_variable", "message": sentence}})
+    else:
+        output.say(f"satchel: {sentence}")
+
+
+def toml_of(value: Any) -> str:
     if isinstance(value, dict):
-        inner = ", ".join(f"{output.encoded(name).decode()} = {_toml(one)}" for name, one in value.items())
+        inner = ", ".join(f"{output.encoded(name).decode()} = {toml_of(one)}" for name, one in value.items())
         return "{ " + inner + " }" if inner else "{}"
     return output.encoded(value).decode()
 

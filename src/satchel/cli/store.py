@@ -96,7 +96,11 @@ def new_file(url: str) -> str | None:
 def say_made(path: str | None, *, json: bool = False) -> None:
     """A name with a slip in it would be a store of its own, and nobody would know. With --json stderr holds JSON alone."""
     if path is not None and not json:
-        output.say(f"satchel: made a new store at {Path(path).absolute()}")
+        output.say(f"satchel: {made_sentence(path)}")
+
+
+def made_sentence(path: str) -> str:
+    return f"made a new store at {Path(path).absolute()}"
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:

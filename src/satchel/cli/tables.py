@@ -13,6 +13,7 @@ from satchel import Event, Message, Question, Run, Session, TextDelta, ToolCall,
 from satchel.cli import sentences
 from satchel.cli.chat.answers import hint, is_approval
 from satchel.cli.visible import lines_kept, one_line, shortened
+from satchel.domain.first_words import first_words
 
 STYLES = {
     "ACTIVE": "green",
@@ -204,7 +205,8 @@ def print_memory(console: Console, memory: WorkingMemory) -> None:
 
 
 def print_runs(console: Console, runs: Sequence[Run]) -> None:
-    """A line for each; below it why it failed, or what it asks."""
+    """A line for each; below it why it failed, or what it asks. What a run is for is its goal, or the first words of its
+    input; where there is no room for another column its agent stands before that."""
     is_narrow = console.width < ROOMY
     table = _grid()
     table.add_column("#", justify="right", no_wrap=True)
@@ -214,8 +216,11 @@ def print_runs(console: Console, runs: Sequence[Run]) -> None:
         table.add_column("steps", justify="right", no_wrap=True)
     table.add_column("tokens", justify="right", no_wrap=True)
     table.add_column("took", justify="right", no_wrap=True)
-    table.add_column("goal", ratio=1, min_width=4, no_wrap=True)
+    if not is_narrow:
+        table.add_column("agent", max_width=16, no_wrap=True)
+    table.add_column("agent: goal" if is_narrow else "goal", ratio=1, min_width=4, no_wrap=True)
     for run in runs:
+        goal = run.goal or first_words(run.input)
         table.add_row(
             cell(str(run.number)),
             Text(run.run_id),
@@ -223,7 +228,8 @@ def print_runs(console: Console, runs: Sequence[Run]) -> None:
             *([] if is_narrow else [cell(str(run.steps))]),
             cell(str(run.usage.total_tokens)),
             cell(sentences.took(run.duration_ms)),
-            cell(run.goal),
+            *([] if is_narrow else [cell(run.agent)]),
+            cell(f"{run.agent}: {goal}" if is_narrow and run.agent else goal),
         )
     table.width = max(console.width, NARROWEST_RUNS)
     console.print(table, crop=False)

@@ -16,10 +16,12 @@ from satchel.cli import flags, output
 from satchel.cli.exit_codes import ExitCode
 from satchel.cli.failures import FlagRefused, StoreNotShared
 from satchel.cli.store import new_file, run_async, say_made
+from satchel.cli.variables import warn_of_unknown
 from satchel.cli.visible import lines_kept
 from satchel.traces import Exporter, traces_to
 from satchel.worker import Served, Worker, is_code_left, load_agent
 from satchel.worker.heap import settle_heap
+from satchel.worker.options import check_options
 
 
 def serve_agents(
@@ -41,7 +43,9 @@ def serve_agents(
     """
     if store.startswith("memory:"):
         raise StoreNotShared
+    check_options(concurrency=concurrency, lease=lease, grace=grace)
     agents = load_agents(agent)
+    warn_of_unknown(lambda sentence: output.say(f"satchel: {sentence}"))
     log_to_stderr()
     run_async(_serve(store, agents, traces or "off", concurrency=concurrency, lease=lease, grace=grace))
     leave_stuck_threads()

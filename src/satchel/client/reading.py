@@ -15,7 +15,7 @@ from satchel.domain.json_text import kind_of
 from satchel.domain.message import admit_metadata
 from satchel.domain.page import Page
 from satchel.domain.principal import Principal
-from satchel.domain.record import STATUSES, SessionStatus
+from satchel.domain.record import LISTED, NOT_LISTED, SessionStatus
 from satchel.domain.session import Session
 from satchel.domain.spelling import as_written
 from satchel.errors import InvalidCursor, InvalidInput, NotServed, SessionNotFound
@@ -76,7 +76,7 @@ class RemoteReading:
         """See satchel.SessionManager.list_sessions."""
         limits = self._server.limits
         if status is not None:
-            checked_choice(status, STATUSES, field="status")
+            checked_choice(status, LISTED, field="status", note=NOT_LISTED)
         if title is not None:
             self._check_title(title)
         if user_id is not None:

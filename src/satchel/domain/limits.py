@@ -8,7 +8,7 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sizes in bytes of UTF-8 JSON unless the name says otherwise."""
 
     user_message: int = 1 * MIB

@@ -14,6 +14,8 @@ from satchel.domain.stream import OpenStream
 
 SessionStatus = Literal["ACTIVE", "CLOSED", "EXPIRED", "DELETED"]
 STATUSES: tuple[SessionStatus, ...] = ("ACTIVE", "CLOSED", "EXPIRED", "DELETED")
+LISTED: tuple[SessionStatus, ...] = ("ACTIVE", "CLOSED", "EXPIRED")
+NOT_LISTED = " (what is deleted is in no list)"
 Part = Literal["messages", "tool_history", "runs", "working_memory", "metadata", "title", "status"]
 
 KEPT_TRANSITIONS = 32

@@ -22,7 +22,7 @@ _WHOLE = re.compile(r"[0-9]{1,19}")
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """One of kind ``members`` stands for all ``name.KEY=VALUE``. ``least`` and ``most`` bound a whole number; of a text
+    """A choice is taken whatever its case. One of kind ``members`` stands for all ``name.KEY=VALUE``. ``least`` and ``most`` bound a whole number; of a text
     ``least`` is the length."""
 
     name: str
@@ -32,6 +32,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     default: Any = None
     least: int = 0
     most: int = 2**63 - 1
+    note: str = ""  # behind the list of choices, in an error
 
     def read(self, text: str) -> Any:
         """Raises InvalidInput, which does not repeat the text."""
@@ -49,18 +50,20 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
                     raise self._wrong("must be true or false")
                 return text == "true"
             case "choice":
-                if text not in self.choices:
-                    raise self._wrong(f"must be one of {', '.join(self.choices)}")
-                return text
+                return self._choice(text, f"must be one of {', '.join(self.choices)}{self.note}")
             case "choices":
-                chosen = tuple(part for part in text.split(",") if part)
-                if any(part not in self.choices for part in chosen):
-                    raise self._wrong(f"must be a list of {', '.join(self.choices)}, with commas between")
-                return chosen
+                wrong = f"must be a list of {', '.join(self.choices)}, with commas between{self.note}"
+                return tuple(self._choice(part, wrong) for part in text.split(",") if part)
             case "time":
                 return self._time(text)
             case "members":
                 return value_given(text)
+
+    def _choice(self, text: str, wrong: str) -> str:
+        found = next((one for one in self.choices if one.lower() == text.lower()), None)
+        if found is None:
+            raise self._wrong(wrong)
+        return found
 
     def _time(self, text: str) -> datetime:
         try:

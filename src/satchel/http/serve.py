@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import uvicorn
 
-from satchel.errors import SatchelError
+from satchel.errors import InvalidInput, SatchelError
 from satchel.http.app import app_of
 from satchel.http.identity import Credentials
 from satchel.http.keys import KeyRing
@@ -201,7 +201,7 @@ class _Hosting:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Raises AddressTaken."""
+    """Raises AddressTaken, and InvalidInput for a host that is none."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With its protocol named, asyncio sets TCP_NODELAY: else an answer of two writes waits 40 ms for an acknowledgement.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -211,6 +211,8 @@ def listen(host: str, port: int) -> socket.socket:
         sock.listen(BACKLOG)
     except (OSError, OverflowError) as error:
         sock.close()
+        if isinstance(error, socket.gaierror):
+            raise InvalidInput(f"cannot listen on {host!r}: {error.strerror}", field="server.host") from None
         raise AddressTaken(host, port, getattr(error, "strerror", None) or "no such port") from error
     sock.setblocking(False)
     return sock

@@ -12,6 +12,7 @@ from satchel.domain.clock import SECOND
 from satchel.domain.principal import Principal
 from satchel.domain.run import TERMINAL
 from satchel.http.deadlines import Deadlines
+from satchel.http.elsewhere import Elsewhere
 from satchel.http.identity import Identity
 from satchel.http.limits import OpenRuns
 from satchel.http.logs import AccessLog, log_access
@@ -46,6 +47,7 @@ class Service:
         self.identity = identity
         self.settings = settings
         self.agents = tuple(agents)
+        self.elsewhere = Elsewhere(agents)
         self.metrics = Metrics()
         self.open_runs = OpenRuns(settings.runs_per_user)
         store.committer.observer = self._committed

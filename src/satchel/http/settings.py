@@ -11,16 +11,30 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
+from satchel.domain.clock import DAY, SECOND
 from satchel.domain.limits import MIB, Limits
 from satchel.domain.policy import DEFAULT_POLICY, Policy
 from satchel.errors import InvalidInput
+from satchel.http.setting_errors import Said, in_words, near_to
 from satchel.traces import Exporter
+from satchel.worker.options import LEAST_LEASE, MOST_AT_ONCE
 
 FILE = "satchel.toml"
 VARIABLE = "SATCHEL_"
 LOOPBACK = "127.0.0.1"
 PORT = 8321
+LONGEST_WAIT = 600.0  # seconds that a request to POST /v1/chat may wait
+
+Whole = Annotated[int, Meta(ge=1)]
+WholeOrNone = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+SecondsOrNone = Annotated[float, Meta(ge=0, le=86_400)]
+
+MILLISECOND = SECOND // 1000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, None: 1.0}
@@ -47,25 +61,25 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Sizes in bytes, times in seconds. Limits hold for each server process by itself."""
 
     host: str = LOOPBACK
-    port: int = PORT
+    port: Annotated[int, Meta(ge=0, le=65_535)] = PORT  # 0: a free one
     store: str = "sqlite:///satchel.db"
-    workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1  # processes on one port
-    concurrency: int = 8  # runs at once, in each process
-    lease: float = 30.0
-    body: int = 8 * MIB
-    body_seconds: float = 30.0
-    header_seconds: float = 10.0
-    header_bytes: int = 64 * 1024
-    keep_alive_seconds: float = 75.0
-    drain_seconds: float = 20.0
-    requests_per_second: float = 1000.0  # of one principal, over a while; 0: no limit
-    burst: int = 2000  # of one principal, at once
-    streams_per_user: int = 64
-    runs_per_user: int = 64  # open runs that a user's requests added here; 0: no limit
-    sessions_per_user: int = 0  # that are in the user's list; 0: no limit
-    heartbeat_seconds: float = 15.0
-    stream_bytes: int = 8 * MIB  # of events that wait for a slow reader
-    chat_seconds: float = 60.0  # that POST /v1/chat waits for the run's end
+    workers: Annotated[int, Meta(ge=1, le=256)] = 1  # processes on one port
+    concurrency: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = 8  # runs at once, in each process
+    lease: Annotated[float, Meta(ge=LEAST_LEASE, le=86_400)] = 30.0
+    body: Whole = 8 * MIB
+    body_seconds: Seconds = 30.0
+    header_seconds: Seconds = 10.0
+    header_bytes: Whole = 64 * 1024
+    keep_alive_seconds: SecondsOrNone = 75.0
+    drain_seconds: SecondsOrNone = 20.0
+    requests_per_second: Annotated[float, Meta(ge=0)] = 1000.0  # of one principal, over a while; 0: no limit
+    burst: Whole = 2000  # of one principal, at once
+    streams_per_user: Whole = 64
+    runs_per_user: WholeOrNone = 64  # open runs that a user's requests added here; 0: no limit
+    sessions_per_user: WholeOrNone = 0  # that are in the user's list; 0: no limit
+    heartbeat_seconds: Seconds = 15.0
+    stream_bytes: Whole = 8 * MIB  # of events that wait for a slow reader
+    chat_seconds: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 60.0  # that POST /v1/chat waits for the run's end
     access_log: bool = True
     log_texts: bool = False  # of exceptions: an agent's own may hold what was said
     metrics_need_key: bool = False  # also for a client on this machine
@@ -95,6 +109,16 @@ def duration(written: object, *, field: str) -> timedelta | None:
         raise InvalidInput("is too long; never is longer", field=field) from None
 
 
+def as_duration(micros: int | None) -> str:
+    """As ``duration`` reads it: ``30d``, ``90m``, ``1.5s``, ``never``."""
+    if micros is None:
+        return "never"
+    for letter, size in (("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND), ("ms", MILLISECOND)):
+        if micros and micros % size == 0:
+            return f"{micros // size}{letter}"
+    return f"{micros / SECOND:.6f}s"
+
+
 def policy_from(written: Mapping[str, Any]) -> Policy:
     """``idle``, ``max_lifetime``, ``retention`` as durations; ``restore_closed``, ``restore_expired``, ``context_window``,
     ``context_share``."""
@@ -105,7 +129,7 @@ def policy_from(written: Mapping[str, Any]) -> Policy:
         elif name in ("restore_closed", "restore_expired", "context_window", "context_share"):
             known[name] = value
         else:
-            raise InvalidInput("is unknown", field=f"policy.{name}")
+            raise InvalidInput("is unknown" + near_to(name, [name for name, _ in _POLICY]), field=f"policy.{name}")
     return Policy(**known)
 
 
@@ -117,20 +141,29 @@ def load_settings(
 ) -> Settings:
     """``flags``: values by dotted name (``server.port``), None where a flag was not given. ``path``: the file; left out, the
     satchel.toml of this folder, if there is one. Raises InvalidInput, which names the setting and where it was said."""
+    said = Said(str(FILE if path is None else path))
     found = _from_file(path)
-    variables = os.environ if environment is None else environment
+    given = os.environ if environment is None else environment
     for name, kind in _names():
         variable = _variable(name)
-        if variable in variables:
-            _put(found, name, _read(variables[variable], kind, variable))
+        if variable in given:
+            _put(found, name, _read(given[variable], kind, variable), said)
+            said.by(name, f"by the variable {variable}")
     for name, value in (flags or {}).items():
         if value is not None:
-            _put(found, name, value)
+            _put(found, name, value, said)
+            said.by(name, f"by --{name.rpartition('.')[2].replace('_', '-')}")
     try:
         settings = msgspec.convert(found, Settings)
     except msgspec.ValidationError as wrong:
-        raise InvalidInput(str(wrong), field="settings") from None
-    settings.session_policy().over(DEFAULT_POLICY)  # says what is wrong with it
+        raise said.misshapen(wrong, [*Settings.__struct_fields__, *(name for name, _ in _names())]) from None
+    for name, most in msgspec.structs.asdict(settings.limits).items():
+        if most < 1:
+            raise said.wrong(f"limits.{name}", "must be 1 or more")
+    try:
+        settings.session_policy().over(DEFAULT_POLICY)
+    except InvalidInput as wrong:
+        raise said.wrong(wrong.field, wrong.reason) from None
     return settings
 
 
@@ -146,7 +179,15 @@ def _from_file(path: Path | None) -> dict[str, Any]:
         raise InvalidInput(f"{chosen} cannot be read: {wrong}", field="config") from None
 
 
-_POLICY = ("idle", "max_lifetime", "retention", "restore_closed", "restore_expired")
+_POLICY: tuple[tuple[str, Any], ...] = (
+    ("idle", str),
+    ("max_lifetime", str),
+    ("retention", str),
+    ("restore_closed", str),
+    ("restore_expired", str),
+    ("context_window", int),
+    ("context_share", float),
+)
 
 
 def _names() -> list[tuple[str, Any]]:
@@ -154,7 +195,12 @@ def _names() -> list[tuple[str, Any]]:
     names: list[tuple[str, Any]] = []
     for group, kind in (("server", ServerSettings), ("limits", Limits), ("jwt", JwtSettings)):
         names += [(f"{group}.{field.name}", field.type) for field in msgspec.structs.fields(kind)]
-    return names + [(f"policy.{name}", str) for name in _POLICY]
+    return names + [(f"policy.{name}", kind) for name, kind in _POLICY]
+
+
+def variables() -> dict[str, str]:
+    """The name of each setting, and the variable that sets it."""
+    return {name: _variable(name) for name, _ in _names()}
 
 
 def _variable(name: str) -> str:
@@ -170,17 +216,28 @@ def _read(text: str, kind: Any, variable: str) -> Any:
             return tuple(part.strip() for part in text.split(",") if part.strip())
         return msgspec.convert(text, kind, strict=False)
     except (msgspec.ValidationError, msgspec.DecodeError) as wrong:
-        raise InvalidInput(str(wrong).partition(" - ")[0], field=variable) from None
+        raise InvalidInput(in_words(str(wrong).partition(" - ")[0]), field=variable) from None
 
 
-def _put(found: dict[str, Any], name: str, value: Any) -> None:
+def _put(found: dict[str, Any], name: str, value: Any, said: Said) -> None:
     group, _, rest = name.partition(".")
-    found.setdefault(group, {})[rest] = value
+    members = found.setdefault(group, {})
+    if type(members) is not dict:
+        raise said.wrong(group, "must be a table")
+    members[rest] = value
 
 
 def shown(settings: Settings) -> dict[str, Any]:
-    """All of them, as JSON and TOML know them. There are no secrets among them."""
+    """All of them as they hold, with what is left to the default, as JSON and TOML know them. There are no secrets among
+    them; the store's address may hold a password."""
     document: dict[str, Any] = msgspec.to_builtins(settings)
+    policy = settings.session_policy().over(DEFAULT_POLICY)
+    document["policy"] = {
+        name: as_duration(getattr(policy, name))
+        if name in ("idle", "max_lifetime", "retention")
+        else getattr(policy, name)
+        for name, _ in _POLICY
+    }
     if document["jwt"] is None:
         del document["jwt"]
     return document

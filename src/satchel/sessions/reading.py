@@ -15,7 +15,7 @@ from satchel.domain.message import Message, admit_metadata
 from satchel.domain.page import Page
 from satchel.domain.policy import Policy
 from satchel.domain.principal import Principal
-from satchel.domain.record import STATUSES, SessionStatus
+from satchel.domain.record import LISTED, NOT_LISTED, SessionStatus
 from satchel.domain.run import Run
 from satchel.domain.session import Session, session_from
 from satchel.domain.tool_call import ToolCall
@@ -93,7 +93,7 @@ class SessionReading:
         empty, and still have a ``next``: at most 1,000 sessions are looked at in one call.
         """
         if status is not None:
-            checked_choice(status, STATUSES, field="status")
+            checked_choice(status, LISTED, field="status", note=NOT_LISTED)
         if title is not None:
             self._check_title(title)
         owner = self._access.principal.user_id

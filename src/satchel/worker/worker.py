@@ -10,13 +10,14 @@ from collections.abc import Mapping
 
 from satchel.domain.ids import SessionRef
 from satchel.domain.session import Session
-from satchel.errors import InvalidInput, SatchelError, SchemaMismatch, StoreError, StoreMisused
+from satchel.errors import SatchelError, SchemaMismatch, StoreError, StoreMisused
 from satchel.opened import OpenStore
-from satchel.runs import LEASE, checked_lease
+from satchel.runs import LEASE
 from satchel.sweeper import Sweeper, SweepReport
 from satchel.worker.agents import Served, checked_agents
 from satchel.worker.claims import ReadyRuns, claim
 from satchel.worker.holding import TELLING, Holding
+from satchel.worker.options import check_options
 from satchel.worker.patience import AWAY, pauses
 from satchel.worker.threads import AgentThreads, give_way_sooner
 
@@ -35,7 +36,7 @@ class Worker:
     """Executes runs of ``agents``: by name, an engine, an async function of a context, or a factory of one of these.
 
     Takes READY runs that have their session's turn, of any session and tenant, ``concurrency`` at once, each under a lease
-    of ``lease`` seconds. ``grace``: seconds that an agent has to return after its run was cancelled or lost, and that
+    of ``lease`` seconds (at least 0.5). ``grace``: seconds that an agent has to return after its run was cancelled or lost, and that
     running runs have to finish after ``stop``. With ``session`` it takes the runs of that session alone. Any number of workers may share a store. The store stays its opener's.
     """
 
@@ -49,11 +50,7 @@ class Worker:
         grace: float = GRACE,
         session: Session | None = None,
     ) -> None:
-        if type(concurrency) is not int or not 1 <= concurrency <= 1000:
-            raise InvalidInput("must be a whole number from 1 to 1000", field="concurrency")
-        if type(grace) not in (int, float) or not 0 <= grace <= 86_400:
-            raise InvalidInput("must be seconds, from 0 to 86400", field="grace")
-        checked_lease(lease)
+        check_options(concurrency=concurrency, lease=lease, grace=grace)
         self._opened = store
         self._agents = checked_agents(agents)
         self._concurrency = concurrency

@@ -96,6 +96,8 @@ def _converse(
             if is_resumed:
                 loop.call(room.resume(session_id))
             if json or not (output.is_terminal(sys.stdin) and output.is_terminal(sys.stdout)):
+                if other.is_scripted and not json:
+                    output.say(f"satchel: this is {other.about}")
                 code = answer_once(loop, room, back, json=json)
             else:
                 code = Talk(loop, room, back).hold(other.about)

@@ -18,12 +18,14 @@ ATTEMPTS = 3  # of a model's run: a chat engine goes on where it was
 
 @dataclass(frozen=True, kw_only=True)
 class Partner:
-    """``name`` is the agent of its runs. ``about`` is said at the beginning."""
+    """``name`` is the agent of its runs. ``about`` is said at the beginning. ``is_scripted``: nobody chose it, and no model
+    answers."""
 
     name: str
     served: Served
     about: str
     max_attempts: int = 1
+    is_scripted: bool = False
 
     def check_serves(self, run: Run) -> None:
         """Raises AgentNotServed: nobody here would go on with it."""
@@ -52,5 +54,9 @@ def partner(*, agent: str | None, model: str | None, instructions: str) -> Itera
 
         with tempfile.TemporaryDirectory(prefix="satchel-chat-", ignore_cleanup_errors=True) as folder:
             scripted = data(build_ads_database(Path(folder) / "ads.db"))
-            about = "the demo's scripted agent (--model or --agent names another). Ask it: 昨天收入为什么下降?"
-            yield Partner(name=scripted.name, served=scripted, about=about + " / Why did income drop yesterday?")
+            about = (
+                "the demo's scripted agent, without a model; it answers in the language of the question."
+                " --model NAME or --agent MODULE:OBJECT names another. Ask it:"
+                " 昨天收入为什么下降? / Why did income drop yesterday?"
+            )
+            yield Partner(name=scripted.name, served=scripted, about=about, is_scripted=True)

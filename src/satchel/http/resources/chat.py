@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from satchel.domain.first_words import GOAL, TITLE, first_words
 from satchel.domain.message import Message
 from satchel.domain.run import Run
 from satchel.errors import InvalidInput, ResyncRequired
@@ -17,14 +17,12 @@ from satchel.http import given, shapes
 from satchel.http.answers import encode, written
 from satchel.http.asgi import App
 from satchel.http.call import Call
+from satchel.http.elsewhere import LOOK
 from satchel.http.resources.events import stream
 from satchel.http.resources.messages import with_role
 from satchel.http.resources.runs import input_of
 from satchel.http.route import Route
-
-LONGEST_WAIT = 600.0
-GOAL = 200  # characters of what was said that name the run, if nothing else does
-TITLE = 60  # and a new session
+from satchel.http.settings import LONGEST_WAIT
 
 
 class Chat(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -48,22 +46,25 @@ async def chat(call: Call) -> App:
         raise InvalidInput(f"must be seconds, from 0 to {LONGEST_WAIT:g}", field="wait")
     if isinstance(said, bytes):
         said = with_role(said)
-    line = _line(said)
-    session_id = await _session(call, given, title=_shortened(line, TITLE))
+    session_id = await _session(call, given, title=first_words(said, TITLE))
     call.visit.session_id = session_id
     run = await call.add_run(
         session_id,
-        goal=given.goal if given.goal is not None else line[:GOAL],
+        goal=given.goal if given.goal is not None else first_words(said, GOAL),
         agent=call.service.default_agent if given.agent is None else given.agent,
         input=said,
         on_busy=given.on_busy,
         idempotency_key=call.key,
     )
+    elsewhere = call.service.elsewhere
     if given.stream:
-        first = b"event: run\ndata: %s\n\n" % encode({"session_id": session_id, "run": msgspec.Raw(run.to_json())})
+        begun: dict[str, Any] = {"session_id": session_id, "run": msgspec.Raw(run.to_json())}
+        if elsewhere.is_unknown(run.agent) and (hint := elsewhere.hint(run)) is not None:
+            begun["hint"] = hint
+        first = b"event: run\ndata: %s\n\n" % encode(begun)
         return stream(call, session_id, after=0, run_id=run.run_id, first=first)
     wait = call.service.settings.chat_seconds if given.wait is None else given.wait
-    ended = await _wait(call, run, wait)
+    ended = await _wait_if_begun(call, run, wait) if elsewhere.is_unknown(run.agent) else await _wait(call, run, wait)
     location = (b"location", f"/v1/sessions/{session_id}/runs/{run.run_id}".encode())
     message = await _last_word(call, ended) if ended.is_terminal else None
     body: dict[str, Any] = {
@@ -71,21 +72,10 @@ async def chat(call: Call) -> App:
         "run": msgspec.Raw(ended.to_json()),
         "message": None if message is None else msgspec.Raw(message.to_json()),
     }
-    agents = call.service.agents
-    if ended.status == "READY" and (ended.agent not in agents if ended.agent else not agents):
-        body["hint"] = _hint(ended.agent, agents)
+    if (hint := elsewhere.hint(ended)) is not None:
+        body["hint"] = hint
     status = 200 if ended.is_terminal else 202
     return written(encode(body), ended.version, replayed=run.replayed, status=status, headers=[location])
-
-
-def _hint(agent: str, served: Sequence[str]) -> str:
-    """Why a run may wait for long: who executes runs elsewhere, a server cannot know."""
-    here = f"this server serves {', '.join(served)}" if served else "this server executes no runs"
-    return (
-        f"the run waits for a worker that serves agent {agent!r}: {here}"
-        if agent
-        else f"the run waits for a worker: {here}"
-    )
 
 
 async def _session(call: Call, given: Chat, *, title: str) -> str:
@@ -102,18 +92,14 @@ async def _session(call: Call, given: Chat, *, title: str) -> str:
     return session.session_id
 
 
-def _line(said: Any) -> str:
-    """A line of what was said."""
-    text = said if isinstance(said, str) else ""
-    if isinstance(said, bytes):
-        content = msgspec.json.decode(said).get("content")
-        text = content if isinstance(content, str) else ""
-    line = "".join(char if char.isprintable() else " " for char in text[: 4 * GOAL])
-    return " ".join(line.split())
-
-
-def _shortened(line: str, length: int) -> str:
-    return line if len(line) <= length else line[: length - 1] + "…"
+async def _wait_if_begun(call: Call, run: Run, seconds: float) -> Run:
+    """Of an agent that is served nowhere, as far as is known: a moment, and the rest of the time only for a run that somebody
+    has begun by then."""
+    run = await _wait(call, run, min(seconds, LOOK))
+    if run.status == "READY":
+        return run
+    call.service.elsewhere.begun(run)
+    return await _wait(call, run, max(0.0, seconds - LOOK))
 
 
 async def _wait(call: Call, run: Run, seconds: float) -> Run:

@@ -21,11 +21,31 @@ PATH = ONE + "/messages"
 
 
 class Peek(msgspec.Struct):
-    """Enough of a body to tell a bare message from one in an envelope."""
+    """Enough of a body to tell a bare message from one in an envelope, and from one that lost its envelope."""
 
     role: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     message: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     messages: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    metadata: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    format: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    status: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    expected_version: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    idempotency_key: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    attempt: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+# What is no chat message's own. Kept as content, it would do nothing, and nobody would hear of it.
+_OUTSIDE: dict[str, str] = {
+    "metadata": 'stands beside the message: {"message": {"role": "user", "content": "…"}, "metadata": {"key": "value"}}',
+    "format": 'stands beside the message: {"message": …, "format": "…"}',
+    "status": 'stands beside the message: {"message": {"role": "user", "content": "…"}, "status": "complete"}',
+    "expected_version": 'stands beside the message: {"message": {"role": "user", "content": "…"}, "expected_version": 1};'
+    " or send If-Match",
+    "idempotency_key": "goes in the header Idempotency-Key; to keep it as a member of the message, send"
+    ' {"message": {"role": "user", "content": "…", "idempotency_key": "…"}}',
+    "attempt": "goes in the header Satchel-Attempt; to keep it as a member of the message, send"
+    ' {"message": {"role": "user", "content": "…", "attempt": "…"}}',
+}
 
 
 class Envelope(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -49,6 +69,9 @@ async def append(call: Call) -> App:
     if peek.message is not msgspec.UNSET or peek.messages is not msgspec.UNSET:
         return await _append_envelope(call, body)
     call.is_whole("message")
+    for name, reason in _OUTSIDE.items():
+        if getattr(peek, name) is not msgspec.UNSET:
+            raise InvalidInput(reason, field="message", pointer=f"/{name}")
     message = await call.sessions.append_message(
         call.session_id, with_role(body, peek), attempt=call.attempt, **call.write()
     )
@@ -128,7 +151,8 @@ ROUTES = (
         method="POST",
         path=PATH,
         name="append_message",
-        about="Append a chat message as it is (without a role it is a user's), or one or several in an envelope.",
+        about="Append a chat message as it is (without a role it is a user's), or one or several in an envelope, beside which"
+        " metadata, format, status and expected_version stand.",
         handler=append,
         body=given.MessageBody,
         answers={201: shapes.Appended},

@@ -98,11 +98,13 @@ def input_of(raw: msgspec.Raw) -> Any:
     return decode(body) if body[:1] == b'"' else body
 
 
-def run_answer(run: Run, status: int = 200) -> Answer:
+def run_answer(run: Run, status: int = 200, *, hint: str | None = None) -> Answer:
+    """``hint`` stands beside the run's own members."""
+    body = run.to_json() if hint is None else run.to_json()[:-1] + b',"hint":' + encode(hint) + b"}"
     headers: tuple[Header, ...] = ()
     if status == 201:
         headers = ((b"location", f"/v1/sessions/{run.session_id}/runs/{run.run_id}".encode()),)
-    return written(run.to_json(), run.version, replayed=run.replayed, status=status, headers=headers)
+    return written(body, run.version, replayed=run.replayed, status=status, headers=headers)
 
 
 async def add(call: Call) -> App:
@@ -124,7 +126,8 @@ async def add(call: Call) -> App:
         lease=given.lease,
         **call.write(given.expected_version),
     )
-    return run_answer(run, 201)
+    elsewhere = call.service.elsewhere
+    return run_answer(run, 201, hint=elsewhere.hint(run) if elsewhere.is_unknown(run.agent) else None)
 
 
 async def add_child(call: Call) -> App:
@@ -175,6 +178,7 @@ async def start(call: Call) -> App:
     run = await call.runs.start_run(
         call.session_id, call.path["run_id"], lease=given.lease, **call.write(given.expected_version)
     )
+    call.service.elsewhere.begun(run)
     return run_answer(run)
 
 
@@ -278,7 +282,7 @@ ROUTES = (
         handler=add,
         body=given.NewRun,
         body_required=False,
-        answers={201: shapes.Run},
+        answers={201: shapes.AddedRun},
         errors=(403, 404, 410, *WRITE),
         is_write=True,
     ),

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from satchel.domain.json_text import NO_JSON
-from satchel.domain.record import STATUSES
+from satchel.domain.record import LISTED, NOT_LISTED
 from satchel.domain.session import Session
 from satchel.errors import InvalidInput
 from satchel.http import given, shapes
@@ -158,7 +158,9 @@ ROUTES = (
         about="Own sessions, newest change first; a page may be short, or empty, and still have a next.",
         handler=list_all,
         query=(
-            Parameter(name="status", kind="choice", about="The status that holds now.", choices=STATUSES),
+            Parameter(
+                name="status", kind="choice", about="The status that holds now.", choices=LISTED, note=NOT_LISTED
+            ),
             Parameter(name="updated_after", kind="time", about="Changed at this time or later."),
             Parameter(name="updated_before", kind="time", about="Changed before this time."),
             Parameter(name="metadata", kind="members", about="`metadata.KEY=VALUE`: all these members are equal."),
