@@ -203,7 +203,8 @@ def test_a_server_and_a_worker_tell_of_the_store_that_they_make(shell: None, arg
     process.terminate()
     process.communicate(timeout=20)
     assert process.returncode == 0
-    assert f"satchel: made a new store at {Path('typo.db').absolute()}\n" in lines
+    told = f"made a new store at {Path('typo.db').absolute()}"
+    assert any(line == f"satchel: {told}\n" or f'"message":"{told}' in line for line in lines)  # `serve` logs JSON
     if pasted:
         assert f"$(cat {Path('typo.db.key').absolute()})" in pasted
 

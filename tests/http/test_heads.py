@@ -11,7 +11,7 @@ import satchel
 from tests.client.served import served
 
 HEADER_BYTES = 64 * 1024
-SLACK = 512 * 1024  # what lies in sockets, and one read
+SLACK = 16 * 1024 * 1024  # what lies in sockets, where the server is slow to read, and one read
 
 
 @pytest.mark.parametrize(
@@ -29,14 +29,14 @@ async def test_a_head_that_never_ends_is_refused_before_its_time(
             assert (await reader.readuntil(b"\r\n")).split()[1] == b"200"
         writer.write(begin)
         sent = 0
-        while sent < 64 * SLACK and not writer.is_closing():
+        while sent < 4 * SLACK and not writer.is_closing():
             try:
                 writer.write(piece)
                 await writer.drain()
             except ConnectionError:
                 break
             sent += len(piece)
-        assert sent < HEADER_BYTES + 8 * SLACK
+        assert sent < HEADER_BYTES + SLACK
         answer = await _rest(reader)
         writer.close()
     if answer:  # a client that goes on writing may find the answer gone
