@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Callable
 
 import asyncpg
@@ -112,10 +113,16 @@ async def test_where_nobody_listens_and_what_is_no_host_is_named(scheme: str) ->
         assert f"getent hosts {host}" in told.mend
 
 
-async def test_a_socket_at_which_nobody_listens_is_named(tmp_path: object) -> None:
+async def test_a_socket_at_which_nobody_listens_is_named() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a socket's path is short  # a folder of our own
+        await no_socket(f"{folder}/none", "nobody listens at {path}")
+        await no_socket(f"{folder}/{'n' * 120}", "the path of the socket is longer than this system takes: {path}")
+
+
+async def no_socket(path: str, told: str) -> None:
     with pytest.raises(StoreUnavailable) as refused:
-        await satchel.open(f"mysql://ada@localhost/d?unix_socket={tmp_path}/none").open()
-    assert refused.value.reason == f"nobody listens at {tmp_path}/none"
+        await satchel.open(f"mysql://ada@localhost/d?unix_socket={path}").open()
+    assert refused.value.reason == told.format(path=path)
 
 
 @pytest.mark.parametrize(

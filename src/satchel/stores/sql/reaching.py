@@ -75,6 +75,11 @@ def unreached(error: BaseException, *, place: str, host: str) -> NotReached | No
     for cause in _causes(error):
         if isinstance(cause, NotReached):
             return cause
+        if isinstance(cause, OSError) and "AF_UNIX path too long" in str(cause):
+            return NotReached(
+                f"the path of the socket is longer than this system takes: {place}",
+                mend=f"name a shorter one {_IN_ADDRESS}",
+            )
         if isinstance(cause, socket.gaierror) or (isinstance(cause, UnicodeError) and "idna" in str(cause)):
             mend = f"mend the host's name {_IN_ADDRESS}, or see that this machine can look it up: getent hosts {host}"
             return NotReached(f"host not found: {host}", mend=mend, may_pass=True)
