@@ -160,7 +160,7 @@ async def test_concurrent_duplicates_are_done_once(door: Door) -> None:
 @pytest.mark.parametrize("key", ["", '""', " ", "a b", "é", "x" * 256, "tab\there"])
 async def test_a_key_is_visible_ascii(door: Door, key: str) -> None:
     headers = {"Idempotency-Key": key.encode("latin-1")}
-    answer = await door("POST", "/v1/sessions", headers=headers)  # type: ignore[arg-type]
+    answer = await door("POST", "/v1/sessions", headers=headers)  # type: ignore[arg-type]  # bytes, as they go over the wire
     assert answer.status_code == 422
     assert problem_of(answer)["errors"][0]["header"] == "Idempotency-Key"
 

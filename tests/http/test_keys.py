@@ -43,7 +43,7 @@ def test_a_key_has_a_prefix_an_id_and_a_secret_of_256_bits() -> None:
 )
 def test_a_key_that_would_stand_for_nobody_or_for_too_many_is_not_made(options: dict[str, str], field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        make_key(BITS, **{"tenant_id": "acme", "now": 5} | options)  # type: ignore[arg-type]
+        make_key(BITS, **{"tenant_id": "acme", "now": 5} | options)  # type: ignore[arg-type]  # wrong on purpose
     assert refused.value.field == field
 
 

@@ -58,7 +58,7 @@ async def test_it_serves_under_its_mount_whom_the_application_knows(client: http
 
 async def test_a_hook_that_finds_nobody_lets_nobody_in() -> None:
     async with satchel.open("memory:") as store:
-        app = make_app(store, principal_of=lambda _: None)  # type: ignore[arg-type, return-value]
+        app = make_app(store, principal_of=lambda _: None)  # type: ignore[arg-type, return-value]  # wrong on purpose
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(verify=NO_CERTIFICATES, transport=transport, base_url="http://app") as client:
             assert (await client.get("/v1/sessions")).status_code == 401

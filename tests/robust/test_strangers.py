@@ -192,7 +192,7 @@ async def test_what_names_no_session_reaches_ones_own_alone(place: Place) -> Non
         before = place.whole()
         for filters in ({}, {"user_id": "ada"}, {"status": "ACTIVE"}, {"title": ""}):
             try:
-                page = await sessions.list_sessions(**filters)  # type: ignore[arg-type]
+                page = await sessions.list_sessions(**filters)  # type: ignore[arg-type]  # wrong on purpose
             except NotAllowed:
                 continue
             assert not page.items, (who, filters)
@@ -200,7 +200,7 @@ async def test_what_names_no_session_reaches_ones_own_alone(place: Place) -> Non
         assert not exported
         assert place.whole() == before
         owner = {} if who.user_id is not None else {"user_id": "ada"}
-        made = await sessions.create_session(**owner)  # type: ignore[arg-type]
+        made = await sessions.create_session(**owner)  # type: ignore[arg-type]  # wrong on purpose
         assert (made.tenant_id, made.session_id != world.session_id) == (who.tenant_id, True)
         assert made.user_id == (who.user_id or "ada")
         await sessions.delete_session(made.session_id)
@@ -213,4 +213,4 @@ async def test_nobody_comes_to_a_store_without_an_identity(place: Place, manager
             manager(place.stage.opened, nobody)
     for fields in ({"subject": ""}, {"tenant_id": ""}, {"role": "root"}, {"subject": "\0"}, {"acting_for": "bob"}):
         with pytest.raises(Unauthenticated):
-            Principal(**{"tenant_id": "acme", "subject": "ada", "role": "user"} | fields)  # type: ignore[arg-type]
+            Principal(**{"tenant_id": "acme", "subject": "ada", "role": "user"} | fields)  # type: ignore[arg-type]  # wrong on purpose

@@ -82,7 +82,7 @@ async def test_the_watch_outlives_what_it_meets(tmp_path: Path, monkeypatch: pyt
     from satchel.stores.sqlite.watch import Watch  # what is broken here
 
     seen = threading.Event()
-    whole = Watch._wake_those_behind  # noqa: SLF001
+    whole = Watch._wake_those_behind  # noqa: SLF001  # what happens in between is tried
 
     def broken_once(self: Watch, connection: Any) -> None:
         if not seen.is_set():

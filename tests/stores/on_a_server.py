@@ -141,7 +141,7 @@ class OnAServer:
         await put(store)
         strange = SessionRef("acme", "\udc80")
         loaded = await store.load({REF: Want(), strange: Want(), OTHER: Want(event_seqs=(2**63,))})
-        assert loaded.sessions[REF].record == record()  # type: ignore[union-attr]
+        assert loaded.sessions[REF].record == record()  # type: ignore[union-attr]  # it is no error
         assert [type(loaded.sessions[ref]) for ref in (strange, OTHER)] == [InvalidInput] * 2
         with pytest.raises(InvalidInput):
             await store.snapshot(strange)

@@ -345,7 +345,7 @@ async def test_batches_over_the_same_sessions_in_any_order_meet_no_deadlock(stor
             states = (await mine.load({ref: satchel_want() for ref in drawn})).sessions
             changes = []
             for ref in drawn:
-                found = states[ref].record  # type: ignore[union-attr]
+                found = states[ref].record  # type: ignore[union-attr]  # it is no error
                 assert found is not None
                 seq = found.last_seq + 1
                 changed = msgspec.structs.replace(found, revision=found.revision + 1, last_seq=seq)

@@ -149,7 +149,7 @@ def ask(shell: subprocess.Popen[bytes], statements: str | bytes) -> str:
     text = statements.encode() if isinstance(statements, str) else statements
     shell.stdin.write(text + b"\nSELECT 'answered';\n")
     shell.stdin.flush()
-    return "".join(iter(lambda: shell.stdout.readline().decode(), "answered\n"))  # type: ignore[union-attr]
+    return "".join(iter(lambda: shell.stdout.readline().decode(), "answered\n"))  # type: ignore[union-attr]  # it has a pipe
 
 
 def plan(shell: subprocess.Popen[bytes], name: str) -> list[list[str]]:

@@ -143,7 +143,7 @@ def ask(shell: subprocess.Popen[bytes], statements: str) -> str:
     assert shell.stdout is not None
     shell.stdin.write(statements.encode() + b"\n\\echo answered\n")
     shell.stdin.flush()
-    return "".join(iter(lambda: shell.stdout.readline().decode(), "answered\n"))  # type: ignore[union-attr]
+    return "".join(iter(lambda: shell.stdout.readline().decode(), "answered\n"))  # type: ignore[union-attr]  # it has a pipe
 
 
 def plan(shell: subprocess.Popen[bytes], name: str) -> str:

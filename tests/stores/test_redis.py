@@ -287,7 +287,7 @@ async def test_what_cannot_be_asked_for_harms_no_neighbour(store: RedisStore) ->
     await put(store)
     strange = SessionRef("acme", "\udc80")
     loaded = await store.load({REF: Want(), strange: Want(), OTHER: Want(run_ids=("\udc80",))})
-    assert loaded.sessions[REF].record == record()  # type: ignore[union-attr]
+    assert loaded.sessions[REF].record == record()  # type: ignore[union-attr]  # it is no error
     assert [type(loaded.sessions[ref]) for ref in (strange, OTHER)] == [InvalidInput] * 2
     with pytest.raises(InvalidInput):
         await store.snapshot(strange)

@@ -48,6 +48,7 @@ from satchel.stores.redis.rows import OWN_CLOCK
 from satchel.stores.redis.servers import Servers
 from satchel.stores.redis.transacting import Transactions
 from satchel.stores.redis.writing import Writer
+from satchel.stores.sql.opened import finish
 
 T = TypeVar("T")
 
@@ -110,14 +111,7 @@ class RedisStore(Store):
         opened, self._opened = self._opened, None
         if opened is None or opened.process != os.getpid():
             return
-        try:
-            while opened.tasks:
-                await asyncio.wait(opened.tasks)
-        finally:  # also when it is cancelled: nobody else would
-            try:
-                await opened.hints.close()
-            finally:
-                await opened.servers.close()
+        await finish(opened.tasks, opened.hints.close, opened.servers.close)
 
     async def schema(self) -> Schema:
         return await self._apart_from_all(lambda servers: schema.look(servers, self._keys))

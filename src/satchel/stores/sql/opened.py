@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 from satchel.store import Change, Outcome
@@ -12,6 +13,15 @@ from satchel.stores.sql.hints import Hints
 from satchel.stores.sql.pool import Pool
 from satchel.stores.sql.recent import Recent
 from satchel.stores.sql.writing import Contention, Written
+
+
+async def finish(tasks: set[asyncio.Task[Any]], *closing: Callable[[], Awaitable[None]]) -> None:
+    """Wait for what is under way, then close, one after another; all of it also when this is cancelled: nobody else would."""
+    async with AsyncExitStack() as stack:
+        for close in reversed(closing):
+            stack.push_async_callback(close)
+        while tasks:
+            await asyncio.wait(tasks)
 
 
 class Opened:

@@ -30,7 +30,7 @@ from satchel.store import (
     Store,
 )
 from satchel.stores.sql.hints import Hints
-from satchel.stores.sql.opened import Opened
+from satchel.stores.sql.opened import Opened, finish
 from satchel.stores.sql.pool import Pool
 from satchel.stores.sql.reads import Fetch, Reading
 from satchel.stores.sql.recent import Recent
@@ -103,14 +103,7 @@ class ServerStore(Store):
         opened, self._opened = self._opened, None
         if opened is None or opened.process != os.getpid():
             return
-        try:
-            while opened.tasks:
-                await asyncio.wait(opened.tasks)
-        finally:  # also when it is cancelled: nobody else would
-            try:
-                await opened.hints.close()
-            finally:
-                await opened.pool.close()
+        await finish(opened.tasks, opened.hints.close, opened.pool.close)
 
     def _live(self) -> Opened:
         if self._opened is None:
