@@ -92,7 +92,8 @@ class Committer:
             batch = Batch(taken)
             self._lone_batches = self._lone_batches + 1 if batch.is_lone else 0
             try:
-                landing = asyncio.ensure_future(self._store.transact(batch.wanted(), batch.decide))
+                found = self._store.transact(batch.wanted(), batch.decide)
+                landing = found if isinstance(found, Landing) else asyncio.ensure_future(found)
             except Exception as error:  # noqa: BLE001  # somebody hears it; nobody may wait for ever
                 self._in_flight.difference_update(taken)
                 self._take_back(batch.fail(error))

@@ -1,12 +1,11 @@
 """Threads that do blocking work for tasks, each with a resource of its own.
 
-A queue and ``call_soon_threadsafe`` instead of an executor: one hop costs less, and a serial write is two of them.
+A queue and a bell instead of an executor: one hop costs less, and a serial write is two of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
 from satchel.errors import StoreMisused
+from satchel.stores.sqlite.bell import Bell
 
 _log = logging.getLogger("satchel.stores.sqlite")
 
@@ -25,7 +25,7 @@ class Closable(Protocol):
 
 
 R = TypeVar("R", bound=Closable)
-Job = tuple[Callable[[R], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+Job = tuple[Callable[[R], Any], Bell, "asyncio.Future[Any]"]
 
 
 class Crew(Generic[R]):
@@ -38,6 +38,7 @@ class Crew(Generic[R]):
         self._rest = rest
         self._jobs: SimpleQueue[Job[R] | None] = SimpleQueue()
         self._closed = False
+        self._bells: dict[asyncio.AbstractEventLoop, Bell] = {}
         self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for _ in range(size)]
         for thread in self._threads:
             thread.start()
@@ -50,8 +51,14 @@ class Crew(Generic[R]):
         loop = asyncio.get_running_loop()
         if future is None:
             future = loop.create_future()
-        self._jobs.put((work, loop, future))
+        self._jobs.put((work, self._bells.get(loop) or self._hung(loop), future))
         return future
+
+    def _hung(self, loop: asyncio.AbstractEventLoop) -> Bell:
+        for gone in [known for known in self._bells if known.is_closed()]:
+            self._bells.pop(gone).close()
+        bell = self._bells[loop] = Bell()
+        return bell
 
     async def run(self, work: Callable[[R], T]) -> T:
         return await self.submit(work)
@@ -61,21 +68,24 @@ class Crew(Generic[R]):
         self._closed = True
         for _ in self._threads:
             self._jobs.put(None)
-        for thread in self._threads:
-            await asyncio.to_thread(thread.join)
+        try:
+            for thread in self._threads:
+                await asyncio.to_thread(thread.join)
+        finally:  # also when it is cancelled: nobody else would
+            for bell in self._bells.values():
+                bell.close()
 
     def _work(self) -> None:
         resource: R | None = None
         while (job := self._jobs.get()) is not None:
-            work, loop, future = job
+            work, bell, future = job
             try:
                 if resource is None:
                     resource = self._make()
                 result, error = work(resource), None
             except BaseException as caught:  # noqa: BLE001  # it is the caller's, on the caller's thread
                 result, error = None, caught
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-                loop.call_soon_threadsafe(_settle, future, result, error)
+            bell.ring(future, result, error)
             if self._rest is not None and resource is not None:
                 try:
                     self._rest(resource)
@@ -84,12 +94,3 @@ class Crew(Generic[R]):
             del job, work, future, result, error  # not until the next job comes
         if resource is not None:
             resource.close()
-
-
-def _settle(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
-    if future.done():  # cancelled
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)

@@ -74,7 +74,11 @@ class _KeyMayBeThere(Exception):
 def _leaves_all(wanted: Mapping[SessionRef, Want], changes: Sequence[Change]) -> bool:
     """A record of each key that was asked for."""
     left = {(change.ref, kept.key_hash) for change in changes for kept in change.idempotency}
-    return all((ref, key) in left for ref, want in wanted.items() for key in want.keys)
+    for ref, want in wanted.items():
+        for key in want.keys:
+            if (ref, key) not in left:
+                return False
+    return True
 
 
 class Writer:
