@@ -46,8 +46,9 @@ async def working(
                 await runs.complete_run(ctx.session_id, ctx.attempt, stop_reason=ctx.stop_reason)
     finally:
         renewal.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await renewal
+        await asyncio.wait((renewal,))  # not the task itself: a cancellation of its own looks like one of this caller
+        if not renewal.cancelled():
+            renewal.result()
 
 
 async def _renew(runs: RunManager, ctx: RunInProgress, lease: float) -> None:

@@ -405,15 +405,21 @@ async def test_a_run_for_an_agent_that_nobody_is_known_to_serve_says_so_at_once(
         key = {"Idempotency-Key": "once"}
         added = await door("POST", f"{session}/runs", json={"agent": "codign"}, headers=key)
         again = await door("POST", f"{session}/runs", json={"agent": "codign"}, headers=key)
-        assert (added.status_code, added.json()["hint"], again.content) == (201, hint, added.content)
+        for answer in (added, again):
+            assert (answer.status_code, answer.headers["satchel-hint"]) == (201, hint)
         for agent in ("coding", ""):
             served = await door("POST", f"{session}/runs", json={"agent": agent, "on_busy": "queue"})
-            assert "hint" not in served.json()
+            assert "satchel-hint" not in served.headers
+        chinese = await door("POST", f"{session}/runs", json={"agent": "修", "on_busy": "queue"})
+        assert chinese.headers["satchel-hint"] == hint.replace("codign", r"\u4fee")
         # Somebody begins it: from now on its agent is known to be served.
         run = f"{session}/runs/{added.json()['run_id']}"
         assert (await door("POST", f"{run}/start", who="adas agent")).status_code == 200
         known = await door("POST", f"{session}/runs", json={"agent": "codign", "on_busy": "queue"})
-        assert "hint" not in known.json()
+        assert "satchel-hint" not in known.headers
+        # What is answered under a key stays as it was all the same.
+        replayed = await door("POST", f"{session}/runs", json={"agent": "codign"}, headers=key)
+        assert (replayed.status_code, replayed.content) == (201, added.content)
 
 
 async def test_a_chat_waits_for_a_run_that_a_worker_elsewhere_began() -> None:

@@ -56,10 +56,14 @@ async def linearisable(task: Task) -> Report:
                     )
                     for number, url in enumerate(doors)
                 ]
-                if task.store.is_private:  # "processes" are groups of callers in this one
-                    await asyncio.gather(*(ask_all(order, manager) for order in orders))
-                else:
-                    await asyncio.gather(*(run(order, task) for order in orders))
+                watching = asyncio.create_task(say_how_far([Path(order.output) for order in orders], task))
+                try:
+                    if task.store.is_private:  # "processes" are groups of callers in this one
+                        await asyncio.gather(*(ask_all(order, manager) for order in orders))
+                    else:
+                        await asyncio.gather(*(run(order, task) for order in orders))
+                finally:
+                    watching.cancel()
             finally:
                 served.stop()
             logs = {session_id: await log_of(manager, session_id) for session_id in session_ids}
@@ -72,6 +76,22 @@ async def linearisable(task: Task) -> Report:
     faults = [fault for session_id in session_ids for fault in check(calls[session_id], logs[session_id])]
     return Report(figures=figures(calls, logs, len(doors)) | {"check_seconds": round(time.monotonic() - checked, 2)},
                   faults=faults, seconds=time.monotonic() - began)  # fmt: skip
+
+
+async def say_how_far(outputs: list[Path], task: Task) -> None:
+    """Until cancelled. What callers wrote down, a line for each answer."""
+    told = 0
+    read = dict.fromkeys(outputs, 0)
+    while True:
+        await asyncio.sleep(15)
+        for path in outputs:
+            if path.exists():  # local, and there at once
+                with path.open("rb") as file:  # local, and a few megabytes
+                    file.seek(read[path])
+                    fresh = file.read()
+                read[path] += len(fresh)
+                told += fresh.count(b"\n")
+        task.say(f"{told} of {task.bounds['events']} events")
 
 
 async def run(order: Order, task: Task) -> None:
@@ -116,7 +136,7 @@ LINEARISABLE = Program(
     shows="each session is one order of calls, whoever asks, by whatever door",
     run=linearisable,
     stores=("memory", *EVERYWHERE, "redis-cluster"),
-    bounds={"events": 20_000, "processes": 4, "http": 2, "sessions": 6, "seed": 1},
+    bounds={"events": 200_000, "processes": 4, "http": 2, "sessions": 6, "seed": 1},
     weak=("answers_before_commit", "stale_reads", "applies_twice", "decides_on_stale"),
     weak_bounds={"events": 3_000, "processes": 3, "http": 0},
 )

@@ -16,7 +16,7 @@ def _cases(*, weak: bool) -> Iterator[object]:
     for program in PROGRAMS.values():
         for store in (store for store in STORES if store in program.stores):
             for variant in program.weak if weak else ("",):
-                marks = [pytest.mark.full, pytest.mark.timeout(1800), pytest.mark.xdist_group(f"proof-{program.name}")]
+                marks = [pytest.mark.full, pytest.mark.timeout(5400), pytest.mark.xdist_group(f"proof-{program.name}")]
                 yield pytest.param(program.name, store, variant, marks=marks)
 
 

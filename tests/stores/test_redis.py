@@ -49,6 +49,7 @@ from satchel.stores.redis.names import Keys, in_order, refs_in
 from satchel.testing.rows import REF, call, event, put, record
 from tests.servers.proxy import When, wire_to
 from tests.servers.redis import emptied_database, server
+from tests.stores.on_a_server import cancelled_closes
 
 ADA = Principal.agent("shop", tenant_id="acme", acting_for="ada")
 OTHER = SessionRef("acme", "sess_2")
@@ -643,20 +644,7 @@ def write_certificate(folder: Path) -> None:
 
 async def test_a_cancelled_close_leaves_no_connection_behind(url: str, bare: Any) -> None:
     before = len(await bare.client_list())
-    for turns in (1, 2, 3, 9, 27):
-        opened = satchel.open(url)
-        await opened.open()
-        manager = SessionManager(opened, ADA)
-        session_id = (await manager.create_session()).session_id
-        writing = asyncio.create_task(manager.append_message(session_id, {"role": "user", "content": "the last words"}))
-        waiting = asyncio.create_task(opened.store.wait(SessionRef("acme", session_id), 9, 30))
-        await asyncio.sleep(0)
-        closing = asyncio.create_task(opened.close())
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        closing.cancel()
-        await asyncio.wait((closing, waiting), timeout=20)
-        assert (await writing).seq == 1
+    async for _ in cancelled_closes(url):
         await asyncio.sleep(0.1)  # the server hears of a goodbye a moment later
         assert len(await bare.client_list()) == before
 

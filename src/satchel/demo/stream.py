@@ -43,8 +43,7 @@ class Stream:
 
     async def close(self) -> None:
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.wait((self._task,))
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         async def wait() -> None:

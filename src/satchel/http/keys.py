@@ -34,7 +34,7 @@ IMPATIENCE = 0.25  # seconds between two looks for a key that is not known, howe
 TRIES = 50
 
 
-_Change = Callable[[list[ApiKey]], list[ApiKey]]
+_Change = Callable[[list[ApiKey]], Awaitable[list[ApiKey]]]
 _encode = msgspec.json.Encoder().encode
 _decode_ids = msgspec.json.Decoder(list[str]).decode
 
@@ -81,14 +81,14 @@ class KeyRing:
             expires_at=None if expires_in is None else now + int(expires_in * 1_000_000),
         )
 
-        def add(keys: list[ApiKey]) -> list[ApiKey]:
+        async def add(keys: list[ApiKey]) -> list[ApiKey]:
             if len(keys) >= MOST_KEYS:
                 raise LimitExceeded(
                     field="keys", size=len(keys) + 1, limit=MOST_KEYS, setting="a fixed limit", unit="keys"
                 )
             return [*keys, kept]
 
-        await self._change(add)
+        await self._rewrite(add)
         return text
 
     async def kept(self, *, tenant_id: str | None = None) -> list[ApiKey]:
@@ -121,7 +121,7 @@ class KeyRing:
         await self._remember([key_id])
         revoked: list[ApiKey] = []
 
-        def remove(keys: list[ApiKey]) -> list[ApiKey]:
+        async def remove(keys: list[ApiKey]) -> list[ApiKey]:
             revoked[:] = [
                 key for key in keys if key.key_id == key_id and (tenant_id is None or key.tenant_id == tenant_id)
             ]
@@ -129,7 +129,7 @@ class KeyRing:
                 raise KeyNotFound(key_id)
             return [key for key in keys if key.key_id != key_id]
 
-        await self._change(remove)
+        await self._rewrite(remove)
         return revoked[0]
 
     async def find(self, text: str) -> ApiKey:
@@ -163,13 +163,7 @@ class KeyRing:
                 self._revision = revision
             self._looked = began
 
-    async def _change(self, change: _Change) -> None:
-        async def changed(keys: list[ApiKey]) -> list[ApiKey]:
-            return change(keys)
-
-        await self._rewrite(changed)
-
-    async def _rewrite(self, change: Callable[[list[ApiKey]], Awaitable[list[ApiKey]]]) -> None:
+    async def _rewrite(self, change: _Change) -> None:
         async def encoded(setting: Setting | None) -> bytes:
             return encode_keys(await change(_keys_in(setting)))
 

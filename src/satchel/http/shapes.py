@@ -120,12 +120,6 @@ class Run(msgspec.Struct, kw_only=True):
     not_merged: Any = UNSET
 
 
-class AddedRun(Run, kw_only=True):
-    """``hint``: why nobody will begin it here, where this server serves agents and not the run's (a worker elsewhere may)."""
-
-    hint: str | UnsetType = UNSET
-
-
 class CancelRequested(Strict, kw_only=True):
     cancel_requested: bool
 

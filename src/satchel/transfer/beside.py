@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from satchel.domain.bodies import CallFinished, RunEnded, SessionExpired, read_body
-from satchel.domain.event import Event
+from satchel.domain.arrival import is_closing, is_expiry
 from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord
-from satchel.domain.replayed_runs import MOVED
 from satchel.store import Store
 
 PAGE = 200
@@ -41,32 +37,6 @@ async def is_nobodys_end(target: Store, there: SessionRecord, start: int) -> boo
     before, end = events[0], list(events[1:])
     if before.version == end[0].version:
         return False  # it parts within one call
-    while end and _is_times(end[-1]):
+    while end and is_expiry(end[-1]):
         end.pop()
-    return not end or _is_ending(end)
-
-
-def _is_times(event: Event) -> bool:
-    """An expiry at its instant: one by hand has none."""
-    if event.kind != "session_expired" or event.actor != "operator":
-        return False
-    return read_body(event.body, SessionExpired).expired_at is not None
-
-
-def _is_ending(events: Sequence[Event]) -> bool:
-    """One call, which did what ``writing.close`` does and no more."""
-    if len({event.version for event in events}) != 1:
-        return False
-    return all(map(_ends, events)) and any(event.kind in ("run_ended", "tool_call_finished") for event in events)
-
-
-def _ends(event: Event) -> bool:
-    if event.kind == "message":
-        return event.status == "unanswered"  # what waited with a run: its actor is who added the run
-    if event.actor != "operator":
-        return False
-    if event.kind == "run_ended":
-        return read_body(event.body, RunEnded).stop_reason == MOVED
-    if event.kind == "tool_call_finished":
-        return read_body(event.body, CallFinished).status == "unknown"
-    return event.kind == "context_threshold"
+    return not end or is_closing(end)

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from satchel.access import Access
+from satchel.domain.arrival import check_readable, close, hidden, shown
 from satchel.domain.canonical import canonical
 from satchel.domain.clock import rfc3339
 from satchel.domain.decisions.imports import GiveUpImport
@@ -27,7 +28,7 @@ from satchel.store import Snapshot
 from satchel.sweeper import erase
 from satchel.transfer.admitting import Admission, Admitted
 from satchel.transfer.reading import Conversation, read_line, read_policy, read_time
-from satchel.transfer.writing import Writer, check_readable, close, hidden, shown
+from satchel.transfer.writing import Writer
 
 PAGE = 200
 BREATH = 100  # events that are checked before others have their turn

@@ -92,8 +92,9 @@ class Room:
         if at_once:
             self._working.cancel()
         self._worker.stop()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._working
+        await asyncio.wait((self._working,))
+        if not self._working.cancelled():
+            self._working.result()
 
     # -- talking
 

@@ -99,12 +99,13 @@ def input_of(raw: msgspec.Raw) -> Any:
 
 
 def run_answer(run: Run, status: int = 200, *, hint: str | None = None) -> Answer:
-    """``hint`` stands beside the run's own members."""
-    body = run.to_json() if hint is None else run.to_json()[:-1] + b',"hint":' + encode(hint) + b"}"
-    headers: tuple[Header, ...] = ()
+    """``hint`` is a header: the body is the run as it was first answered, however often it is asked for under its key."""
+    headers: list[Header] = []
     if status == 201:
-        headers = ((b"location", f"/v1/sessions/{run.session_id}/runs/{run.run_id}".encode()),)
-    return written(body, run.version, replayed=run.replayed, status=status, headers=headers)
+        headers.append((b"location", f"/v1/sessions/{run.session_id}/runs/{run.run_id}".encode()))
+    if hint is not None:
+        headers.append((b"satchel-hint", hint.encode("ascii", "backslashreplace")))
+    return written(run.to_json(), run.version, replayed=run.replayed, status=status, headers=headers)
 
 
 async def add(call: Call) -> App:
@@ -278,11 +279,11 @@ ROUTES = (
         path=PATH,
         name="add_run",
         about="Add a run, with the message that it answers. Without `agent` it is the server's default one's; with"
-        " `start` the caller executes it itself.",
+        " `start` the caller executes it itself. When nobody is known to execute its agent's runs, the header `Satchel-Hint` says so.",
         handler=add,
         body=given.NewRun,
         body_required=False,
-        answers={201: shapes.AddedRun},
+        answers={201: shapes.Run},
         errors=(403, 404, 410, *WRITE),
         is_write=True,
     ),

@@ -4,7 +4,6 @@ statement for all who wait: there is nothing on these servers that could tell. A
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Iterable
@@ -56,8 +55,7 @@ class Looks:
         self._waiters.wake_all()
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait((self._task,))
 
     async def _look_around(self) -> None:
         while not self._closed:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import hashlib
 import logging
 import secrets
@@ -86,15 +85,16 @@ class Hints:
         self._closed = True
         self._listening.set()
         self._waiters.wake_all()
-        for task in (self._sender, self._listener):
-            if task is not None:
-                if task is self._listener:
-                    task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
-        line, self._line = self._line, None
-        if line is not None:
-            line.connection.terminate()
+        if self._listener is not None:
+            self._listener.cancel()
+        tasks = [task for task in (self._sender, self._listener) if task is not None]
+        try:
+            if tasks:
+                await asyncio.wait(tasks)
+        finally:
+            line, self._line = self._line, None
+            if line is not None:
+                line.connection.terminate()
 
     async def _send(self) -> None:
         while self._changed:
