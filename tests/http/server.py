@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import httpx
+import psutil
 
 from tests.http.plain import NO_CERTIFICATES
 
@@ -91,6 +92,12 @@ def _first_line(process: subprocess.Popen[str]) -> str:
         return stdout.readline().strip()
     finally:
         watchdog.cancel()
+
+
+def workers_of(server: Server) -> list[psutil.Process]:
+    """The processes that serve. Python keeps one beside them, which knows their semaphores."""
+    children = psutil.Process(server.process.pid).children()
+    return [child for child in children if not any("resource_tracker" in word for word in child.cmdline())]
 
 
 def make_key(folder: Path, *flags: str) -> str:

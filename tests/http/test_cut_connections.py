@@ -7,6 +7,7 @@ import asyncio
 import json
 import random
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -14,18 +15,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
-import psutil
 import pytest
 
 from tests.http.crash_points import POINTS, VARIABLE
 from tests.http.fault_proxy import FaultProxy
 from tests.http.plain import NO_CERTIFICATES
-from tests.http.server import Server, developers_key, serving
+from tests.http.server import Server, developers_key, serving, workers_of
 
 pytestmark = pytest.mark.slow
 
 CLIENTS = 16
 SHARE = 0.45
+AWAY = 120.0
 FLAGS = ("--drain-seconds", "5", "--quiet")
 
 
@@ -95,8 +96,10 @@ def writes(number: int, sessions: list[str]) -> Write:
 
 
 async def until_answered(client: httpx.AsyncClient, write: Write, key: str) -> httpx.Response:
-    """Repeated with the same key, as a client should."""
+    """Repeated with the same key, as a client should, for as long as a service may be away."""
+    deadline = time.monotonic() + AWAY
     while True:
+        assert time.monotonic() < deadline, f"no answer to {write} in {AWAY} s"
         try:
             answer = await client.request(
                 write.method, write.path, json=write.body, headers={"Idempotency-Key": key, "Connection": "close"}
@@ -169,7 +172,7 @@ async def storm(
                     if workers == 1:
                         await asyncio.to_thread(service.restart, signal.SIGKILL)
                     else:  # the others go on, and one is started in its place
-                        random.choice(psutil.Process(service.server.process.pid).children()).kill()
+                        random.choice(workers_of(service.server)).kill()
 
             keeping = asyncio.create_task(service.keep_up()) if crashes else None
             await asyncio.gather(kill(), *(work() for _ in range(CLIENTS)))

@@ -11,6 +11,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ import psutil
 import pytest
 
 from tests.http.plain import NO_CERTIFICATES
-from tests.http.server import ROOT, Server, client_of, developers_key, frames_of, make_key, revoke, serving
+from tests.http.server import ROOT, Server, client_of, developers_key, frames_of, make_key, revoke, serving, workers_of
 
 pytestmark = pytest.mark.slow
 
@@ -437,7 +438,7 @@ def test_several_processes_on_one_port_are_one_service_and_outlive_each_other(tm
         serving(tmp_path, "--workers", "2", "--idle", "500ms", agents=("--no-agents",)) as server,
         client_of(server, developers_key(tmp_path)) as client,
     ):
-        first, second = psutil.Process(server.process.pid).children(recursive=True)[-2:]
+        first, second = workers_of(server)
         first.kill()
         first.wait(10)
         session = new_session(client)
@@ -447,6 +448,30 @@ def test_several_processes_on_one_port_are_one_service_and_outlive_each_other(tm
         assert client.post(f"{session}/restore").json()["status"] == "ACTIVE"
         assert server.stop(signal.SIGKILL) == -signal.SIGKILL
         second.wait(30)  # it does not stay on the port without its parent
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="takes another process's descriptors away, by Linux's prlimit")
+def test_a_service_that_cannot_start_another_process_serves_on_and_tries_again(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, "--workers", "2", agents=("--no-agents",)) as server,
+        client_of(server, developers_key(tmp_path)) as client,
+    ):
+        parent = psutil.Process(server.process.pid)
+        first = workers_of(server)[0]
+        limits = parent.rlimit(psutil.RLIMIT_NOFILE)
+        parent.rlimit(psutil.RLIMIT_NOFILE, (3, limits[1]))
+        first.kill()
+        first.wait(10)
+        deadline = time.monotonic() + 30
+        while "no server process can be started" not in server.log.read_text():
+            assert time.monotonic() < deadline, server.log.read_text()
+            time.sleep(0.05)
+        assert client.post("/v1/sessions", json={}).status_code == 201
+        parent.rlimit(psutil.RLIMIT_NOFILE, limits)
+        while len(workers_of(server)) < 2:
+            assert time.monotonic() < deadline, server.log.read_text()
+            time.sleep(0.05)
+        assert server.stop() == 0
 
 
 def test_every_line_of_a_servers_log_is_json(tmp_path: Path) -> None:

@@ -165,8 +165,7 @@ EXACTLY_ONCE = Program(
     name="exactly_once",
     shows="what is asked again under its key, over wires that are cut, is done once, and answered alike",
     run=exactly_once,
-    bounds={"operations": 1_000, "cut": 45, "database_cut": 3, "service_kills": 3, "seed": 6},
+    bounds={"operations": 5_000, "cut": 45, "database_cut": 3, "service_kills": 3, "seed": 6},
     weak=("keeps_no_keys",),
     weak_bounds={"operations": 100},
-    server_bounds={"operations": 500},
 )

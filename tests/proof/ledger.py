@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from satchel import Attempt, Event, RunManager, SessionManager
-from satchel.errors import RunActive, RunFenced
+from satchel.errors import RunActive, RunFenced, SessionNotFound
 
 LEASE = 5.0  # seconds of a run that its writer started: whoever is killed blocks its session for so long
 
@@ -96,7 +96,11 @@ class Ledger:
         for session_id in session_ids:
             seq, version = self._read_to.get(session_id, (0, 0))
             while True:
-                page = await sessions.events(session_id, after=seq, limit=1000)
+                try:
+                    page = await sessions.events(session_id, after=seq, limit=1000)
+                except SessionNotFound:
+                    self.faults.append(f"session {session_id} was acknowledged, and is lost")
+                    break
                 for event in page:
                     if event.seq != seq + 1 or event.version not in (version, version + 1):
                         self.faults.append(

@@ -188,7 +188,7 @@ SOAK = Program(
     name="soak",
     shows="a service that works on neither grows nor slows for what is gone: memory, file, log",
     run=soak,
-    bounds={"seconds": 120, "clients": 24},
+    bounds={"seconds": 300, "clients": 200},
     weak=("leaking",),
     weak_bounds={"seconds": 60},
 )

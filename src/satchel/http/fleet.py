@@ -18,7 +18,7 @@ from typing import Any
 
 from satchel.http.settings import Settings
 
-AGAIN = 1.0  # seconds before one that died is started anew
+AGAIN = 1.0  # seconds before another is started for one that died
 LAST_WORDS = 10.0  # seconds beyond the time to drain, after which one is killed
 
 _log = logging.getLogger("satchel.http")
@@ -43,17 +43,18 @@ class Fleet:
         count = self._settings.server.workers
         for _ in range(count):
             self._start()
-        marks = list(self._processes.values())
         with self._heeded_signals():
             try:
-                while not self._stopping.is_set() and not all(mark.is_set() for mark in marks):
+                while not self._stopping.is_set() and not all(mark.is_set() for mark in self._processes.values()):
                     if not any(process.is_alive() for process in self._processes):
                         return  # what is wrong with one is wrong with all, and each has said it
+                    if any(mark.is_set() for mark in self._processes.values()):  # so it is not wrong with all
+                        self._replace_the_dead(count)
                     time.sleep(0.01)
                 if not self._stopping.is_set():
                     ready()
                 while not self._stopping.wait(0.1):
-                    self._start_the_dead()
+                    self._replace_the_dead(count)
             finally:
                 self._end()
 
@@ -65,13 +66,16 @@ class Fleet:
         process.start()
         self._processes[process] = mark
 
-    def _start_the_dead(self) -> None:
+    def _replace_the_dead(self, count: int) -> None:
         for process in list(self._processes):
             if not process.is_alive():
-                _log.error("server process %s ended with %s; it is started anew", process.pid, process.exitcode)
+                _log.error("server process %s ended with %s; another is started", process.pid, process.exitcode)
                 del self._processes[process]
-                if not self._stopping.wait(AGAIN):
-                    self._start()
+        while len(self._processes) < count and not self._stopping.wait(AGAIN):
+            try:
+                self._start()
+            except OSError as error:  # no memory, or too many processes: the others serve on
+                _log.error("no server process can be started, which is tried again: %s", error.strerror)
 
     def _end(self) -> None:
         for process in self._processes:
