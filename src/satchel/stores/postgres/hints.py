@@ -97,6 +97,7 @@ class Hints:
                 line.connection.terminate()
 
     async def _send(self) -> None:
+        await asyncio.sleep(0)  # who wrote is answered first
         while self._changed:
             changed, self._changed = self._changed, set()
             names = [name_of(ref) for ref in changed] if len(changed) <= NAMES_AT_ONCE else [EVERYBODY]

@@ -71,6 +71,8 @@ class Waiters:
         return True
 
     def wake_behind(self, record: SessionRecord) -> None:
+        if not self.by_ref:  # nobody waits here, as in most processes
+            return
         for waiter in tuple(self.by_ref.get(record.ref, ())):
             if waiter.is_behind(record):
                 waiter.wake()
