@@ -128,6 +128,7 @@ class ModelSession:
     status: str = "ACTIVE"
     version: int = 0
     closed: int | None = None
+    expired_in: int = 0  # the version in which it last expired by itself
     log: list[Entry] = field(default_factory=list)
     taken_back: set[int] = field(default_factory=set)
     runs: dict[str, ModelRun] = field(default_factory=dict)
@@ -216,7 +217,7 @@ class Model:
             elif expires is not None and now >= expires:
                 lifetime = session.policy.max_lifetime
                 late = lifetime is not None and now >= session.clock_from + lifetime
-                self._leave(session, "operator", "EXPIRED", "max_lifetime" if late else "idle")
+                session.expired_in = self._leave(session, "operator", "EXPIRED", "max_lifetime" if late else "idle")
                 session.closed = expires  # retention counts from the instant, not from who met it
             elif erases is not None and now >= erases:
                 self._bury(session, "operator", "retention")

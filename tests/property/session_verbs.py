@@ -228,24 +228,7 @@ class SessionVerbs(Model):
         while (found := self.named.get((tenant_id, owner, name, generation))) is not None:
             there = self.sessions[tenant_id, found]
             if there.status != "DELETED" and there.user_id == owner:
-                is_same = (
-                    there.created == source.created
-                    and there.log[: source.last_seq] == source.log
-                    # The log of a model does not say how these ended.
-                    and all(
-                        (run.status, run.stop_reason)
-                        == (there.runs[run.run_id].status, there.runs[run.run_id].stop_reason)
-                        for run in source.runs.values()
-                        if run.ended is not None
-                    )
-                    and all(
-                        (call.status, call.result, call.error)
-                        == (there.calls[seq].status, there.calls[seq].result, there.calls[seq].error)
-                        for seq, call in source.calls.items()
-                        if call.end is not None
-                    )
-                )
-                return {"session_id": found, "result": "exists" if is_same else "differs"}
+                return {"session_id": found, "result": "exists" if _holds(there, source) else "differs"}
             generation += 1
         session, change = self._moved(source)
         session.tenant_id, session.session_id = tenant_id, fresh
@@ -297,3 +280,30 @@ class SessionVerbs(Model):
         if key is not None:  # as with a creation, the key's record stands in the new session
             session.keys[side_of(who), key] = (("fork", session_id, title), answer)
         return answer
+
+
+def _holds(there: ModelSession, source: ModelSession) -> bool:
+    """Whether it begins with all that was done in ``source``. That it expired by itself in the end, with what was open, was done
+    by nobody."""
+    last = source.log[-1] if source.log else None
+    by_time = [] if last is None or last.version != source.expired_in else [last.version]
+    done = [entry for entry in source.log if entry.version not in by_time]
+    ended = [entry for entry in source.log if entry.version in by_time]
+    runs = {entry.run_id for entry in ended if entry.kind == "run_ended"}
+    calls = {entry.refers_to for entry in ended if entry.kind == "tool_call_finished"}
+    return (
+        there.created == source.created
+        and there.log[: len(done)] == done
+        # The log of a model does not say how these ended.
+        and all(
+            (run.status, run.stop_reason) == (there.runs[run.run_id].status, there.runs[run.run_id].stop_reason)
+            for run in source.runs.values()
+            if run.ended is not None and run.run_id not in runs
+        )
+        and all(
+            (call.status, call.result, call.error)
+            == (there.calls[seq].status, there.calls[seq].result, there.calls[seq].error)
+            for seq, call in source.calls.items()
+            if call.end is not None and seq not in calls
+        )
+    )

@@ -239,6 +239,30 @@ class TransferSuite(StoreSuite):
         assert (parts.result, parts.reason) == ("differs", "it holds something else from seq 2 on")
         assert (await stage.log(first[0].session_id, "umbrella"))[:1] == log
 
+    @pytest.mark.parametrize("there", ["is younger", "expired too", "went on"])
+    async def test_a_session_that_expired_since_it_was_imported_is_there(self, stage: Stage, there: str) -> None:
+        """By itself, and at another instant than the one that is there, whose clock began anew."""
+        sid = await stage.session()
+        await stage.sessions().append_message(sid, said("one"))
+        await stage.runs().add_run(sid)  # it waits, and ends with the session
+        everybody = Principal.operator(tenant_id="umbrella")
+        line = await exported(stage, ADA, sid)
+        stage.clock.pass_time(5 * 86_400)
+        (first,) = await imported(stage, everybody, [line])
+        stage.clock.pass_time(26 * 86_400)  # it idles for 30 days
+        assert (await stage.sessions().get_session(sid)).status == "EXPIRED"
+        if there == "went on":
+            await stage.sessions(everybody).append_message(first.session_id, said("two"))
+        elif there == "expired too":
+            stage.clock.pass_time(5 * 86_400)
+            assert (await stage.sessions(everybody).get_session(first.session_id)).status == "EXPIRED"
+        (again,) = await imported(stage, everybody, [await exported(stage, ADA, sid)])
+        assert (again.result, again.reason) == ("exists", "")
+        # What was done after it was not done here.
+        await stage.sessions().restore_session(sid)
+        (more,) = await imported(stage, everybody, [await exported(stage, ADA, sid)])
+        assert more.result == "differs"
+
     async def test_open_work_arrives_ended_and_leases_do_not_travel(self, stage: Stage) -> None:
         sid = await stage.session()
         agent, runs = stage.sessions(ADAS_AGENT), stage.runs()

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from satchel.access import Access
-from satchel.domain.arrival import check_readable, close, hidden, shown
+from satchel.domain.arrival import check_readable, close, hidden, is_expiry, shown
 from satchel.domain.canonical import canonical
 from satchel.domain.clock import rfc3339
 from satchel.domain.decisions.imports import GiveUpImport
@@ -133,20 +133,25 @@ class _Import:
 
     async def _difference(self, blank: SessionRecord, clock: Clock, there: SessionRecord) -> str:
         """In what the session that is there is another than the line's; nothing where it begins with all of the line, whatever was
-        done in it since. Rights are not asked: nothing is written."""
+        done in it since. That the line's session expired in the end, which is nobody's doing, need not be there: its clock began
+        anew here. Rights are not asked: nothing is written."""
         if blank.created_at != there.created_at:
             return f"it was created at {rfc3339(there.created_at)}, the line's at {rfc3339(blank.created_at)}"
         reader = Access(self._access.opened, Principal.operator(tenant_id=there.tenant_id), self._access.policy)
         earlier = _Earlier(self._access, there)
+        reason, parts_in, last = "", 0, None
         for number, admitted in enumerate(self._events(blank, clock, reader), start=1):
-            seq = admitted.event.seq
-            if seq > there.last_seq:
-                return f"it ends at seq {there.last_seq}, and the line goes on"
-            if not await earlier.holds(admitted.event):
-                return f"it holds something else from seq {seq} on"
+            last = admitted.event
+            if reason:
+                if last.version != parts_in:
+                    return reason
+            elif last.seq > there.last_seq:
+                reason, parts_in = f"it ends at seq {there.last_seq}, and the line goes on", last.version
+            elif not await earlier.holds(last):
+                reason, parts_in = f"it holds something else from seq {last.seq} on", last.version
             if number % BREATH == 0:
                 await asyncio.sleep(0)
-        return ""
+        return "" if last is None or is_expiry(last) else reason
 
     # -- the whole of it, before anything is written
 
