@@ -75,7 +75,7 @@ class ContentVerbs(Model):
             if seq in session.taken_back:
                 return {"seq": seq, "version": session.version}
             change = Change(self, session, who.actor)
-            change.event("message_retracted", run_id=entry.run_id, refers_to=seq)
+            change.event("message_retracted", run_id=entry.run_id, refers_to=seq, note=reason)
             change.touch("messages")
             session.taken_back.add(seq)
             return {"seq": seq, "version": change.done()}
@@ -148,7 +148,7 @@ class ContentVerbs(Model):
         run_id = None if writer is None else writer[0]
         same = [c.seq for c in change.session.calls.values() if (c.tool, c.arguments) == (tool, arguments)]
         call = ModelCall(
-            seq=change.event(kind, run_id=run_id),
+            seq=change.event(kind, run_id=run_id, note=(tool, arguments, label)),
             version=change.version,
             tool=tool,
             arguments=arguments,
@@ -263,7 +263,7 @@ class ContentVerbs(Model):
             if memory == session.memory:
                 return {"version": session.version, "memory": memory}
             change = Change(self, session, who.actor)
-            change.event("working_memory_changed", run_id=None if writer is None else writer[0])
+            change.event("working_memory_changed", run_id=None if writer is None else writer[0], note=request)
             change.touch("working_memory")
             session.memory = memory
             return {"version": change.done(), "memory": memory}

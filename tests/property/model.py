@@ -30,7 +30,8 @@ class Refused(Exception):
 
 @dataclass
 class Entry:
-    """One line of the log. ``body`` of a message: bytes as given, or the value that it decodes to."""
+    """One line of the log. ``body`` of a message: bytes as given, or the value that it decodes to. ``note``: what tells it from
+    another of its kind, where a body would; it is not looked for in stores."""
 
     seq: int
     version: int
@@ -42,6 +43,7 @@ class Entry:
     status: str = "complete"
     role: str | None = None
     body: Any = None
+    note: Any = None
 
 
 @dataclass
@@ -217,7 +219,8 @@ class Model:
             elif expires is not None and now >= expires:
                 lifetime = session.policy.max_lifetime
                 late = lifetime is not None and now >= session.clock_from + lifetime
-                session.expired_in = self._leave(session, "operator", "EXPIRED", "max_lifetime" if late else "idle")
+                reason = "max_lifetime" if late else "idle"
+                session.expired_in = self._leave(session, "operator", "EXPIRED", reason, at=expires)
                 session.closed = expires  # retention counts from the instant, not from who met it
             elif erases is not None and now >= erases:
                 self._bury(session, "operator", "retention")
@@ -278,15 +281,15 @@ class Model:
             with_change.end_run(run, "FAILED", "worker_lost", error="worker_lost")
         with_change.done()
 
-    def _leave(self, session: ModelSession, actor: str, status: str, reason: str) -> int:
-        """CLOSED or EXPIRED, with everything that is open."""
+    def _leave(self, session: ModelSession, actor: str, status: str, reason: str, *, at: int | None = None) -> int:
+        """CLOSED or EXPIRED, with everything that is open. ``at``: the instant, where it was by itself."""
         kind = "session_closed" if status == "CLOSED" else "session_expired"
         change = Change(self, session, actor)
         for run_id in [*session.queue, *session.children, *([session.turn] if session.turn else [])]:
             change.end_run(session.runs[run_id], "CANCELLED", kind)
         for call in session.open_calls():
             change.end_call(call, "unknown")
-        change.event(kind)
+        change.event(kind, note=(reason, at))
         change.moved(status, reason)
         return change.done()
 

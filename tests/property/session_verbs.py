@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 from satchel.domain.principal import Principal
@@ -151,7 +152,7 @@ class SessionVerbs(Model):
             if by == "never" or (by == "admin" and who.role not in ("admin", "operator")):
                 raise Refused("restore_refused")
             change = Change(self, session, who.actor)
-            change.event("session_restored")
+            change.event("session_restored", note=reason)
             change.moved("ACTIVE", reason)
             change.done()
             session.active = session.clock_from = self.clock.now
@@ -178,7 +179,7 @@ class SessionVerbs(Model):
         def effect(session: ModelSession) -> Facts:
             if session.user_id != to:
                 change = Change(self, session, who.actor)
-                change.event("session_transferred")
+                change.event("session_transferred", note=(session.user_id, to))
                 session.user_id = to
                 change.touch("status")
                 change.done()
@@ -193,14 +194,14 @@ class SessionVerbs(Model):
         def effect(session: ModelSession) -> Facts:
             change = Change(self, session, who.actor)
             if title is not None and title != session.title:
-                change.event("title_changed")
+                change.event("title_changed", note=title)
                 change.touch("title")
                 session.title = title
             if metadata is not None:
                 merged = session.metadata | metadata
                 merged = {name: value for name, value in merged.items() if name not in metadata or value is not None}
                 if merged != session.metadata:
-                    change.event("metadata_changed")
+                    change.event("metadata_changed", note=metadata)
                     change.touch("metadata")
                     session.metadata = merged
             if any(entry.version == change.version for entry in session.log):
@@ -267,11 +268,11 @@ class SessionVerbs(Model):
         wanted = source.title if title is None else title
         session.first_title, session.first_metadata = wanted, session.metadata
         if any(entry.kind == "title_changed" for entry in session.log) and wanted != session.title:
-            change.event("title_changed")
+            change.event("title_changed", note=wanted)
             change.touch("title")
         session.title = wanted
         if session.status != "ACTIVE":
-            change.event("session_restored")
+            change.event("session_restored", note="fork")
             change.moved("ACTIVE", "fork")
         if session.last_seq > source.last_seq:
             change.done()
@@ -287,13 +288,13 @@ def _holds(there: ModelSession, source: ModelSession) -> bool:
     by nobody."""
     last = source.log[-1] if source.log else None
     by_time = [] if last is None or last.version != source.expired_in else [last.version]
-    done = [entry for entry in source.log if entry.version not in by_time]
+    done = [replace(entry, actor="") for entry in source.log if entry.version not in by_time]  # whoever did it
     ended = [entry for entry in source.log if entry.version in by_time]
     runs = {entry.run_id for entry in ended if entry.kind == "run_ended"}
     calls = {entry.refers_to for entry in ended if entry.kind == "tool_call_finished"}
     return (
         there.created == source.created
-        and there.log[: len(done)] == done
+        and [replace(entry, actor="") for entry in there.log[: len(done)]] == done
         # The log of a model does not say how these ended.
         and all(
             (run.status, run.stop_reason) == (there.runs[run.run_id].status, there.runs[run.run_id].stop_reason)
