@@ -286,7 +286,7 @@ MUTANTS = (
         edits=(
             Edit(
                 path="src/satchel/transfer/beside.py",
-                old="return not end or _is_ending(end)",
+                old="return not end or is_closing(end)",
                 new="return True",
             ),
         ),
