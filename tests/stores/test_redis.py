@@ -42,10 +42,11 @@ from satchel.errors import (
 )
 from satchel.servers import RedisServer
 from satchel.servers.program import free_port
-from satchel.store import Change, Outcome, Store
+from satchel.store import Change, Loaded, Outcome, Store
 from satchel.stores.redis import RedisStore, reading, schema
 from satchel.stores.redis.connection import meaning_of
 from satchel.stores.redis.names import Keys, in_order, refs_in
+from satchel.testing.clock import SettableClock
 from satchel.testing.rows import REF, call, event, put, record
 from tests.servers.proxy import When, wire_to
 from tests.servers.redis import emptied_database, server
@@ -282,6 +283,26 @@ async def test_a_key_that_is_there_already_makes_a_change_stale(store: RedisStor
     assert await put(store, idempotency=kept) is Outcome.APPLIED
     assert await put(store, base=7, events=(event(1),), idempotency=kept) is Outcome.STALE
     assert (await store.events(REF, limit=9)).events == ()
+
+
+async def test_a_session_that_is_held_for_a_decision_is_let_go_when_nothing_comes_of_it(url: str) -> None:
+    """Who was too late twice has the session held for its next commit. The clock stands still: time lets nobody go."""
+    clock = SettableClock()
+    held, other = RedisStore(url, clock=clock), RedisStore(url, clock=clock)
+    await held.open()
+    await other.open()
+    assert await put(held) is Outcome.APPLIED
+    for _ in range(2):
+        assert await put(held, base=6) is Outcome.STALE
+
+    def refuses(_: Loaded) -> list[Change]:
+        return []
+
+    async with asyncio.timeout(5):
+        assert await held.transact({REF: Want()}, refuses) == []
+    assert await put(other, base=7) is Outcome.APPLIED
+    await held.close()
+    await other.close()
 
 
 async def test_what_cannot_be_asked_for_harms_no_neighbour(store: RedisStore) -> None:

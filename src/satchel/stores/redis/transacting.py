@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from functools import partial
 from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord
 from satchel.domain.state import Clock, SessionState, Want
-from satchel.errors import StoreBusy
+from satchel.errors import StoreBusy, StoreError
 from satchel.store import Change, Loaded, Outcome
 from satchel.stores.redis.applying import NO_BASIS, Basis
 from satchel.stores.redis.connection import Command, Reply
@@ -62,6 +63,7 @@ class Transactions:
             basis = Basis(_records(loaded), {})
             changes = decide(loaded)
             unwritten = wanted.keys() - {change.ref for change in changes}
+            await self._let_go([ref for ref in met if ref in unwritten])
             if not unwritten or await self._writer.confirm(loaded, unwritten):
                 return await self.write(changes, basis)
         raise StoreBusy
@@ -84,6 +86,13 @@ class Transactions:
         replies = await self._servers.run([*self._writer.hold(met, self._own_now()), *commands])
         held.extend(replies[: len(met)])
         return replies[len(met) :]
+
+    async def _let_go(self, refs: Sequence[SessionRef]) -> None:
+        """A commit lets go of what was held for it. Nothing comes for these, and whoever waits would wait out the time; or for
+        ever, if each of many refusals held them anew."""
+        if refs:
+            with contextlib.suppress(StoreError):  # it ends by itself
+                await self._servers.run(self._writer.hold(refs, self._own_now(), seconds=0))
 
     def _own_now(self) -> bytes | int:
         return b"" if self._own_clock is None else self._own_clock().now

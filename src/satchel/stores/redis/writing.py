@@ -139,12 +139,12 @@ class Writer:
                 raise reply if isinstance(reply, SatchelError) else meaning_of(reply)
         return 0 not in replies
 
-    def hold(self, refs: Iterable[SessionRef], own_now: bytes | int) -> list[Command]:
-        """Keeps sessions for this writer for a moment; each answers 1 if it does."""
+    def hold(self, refs: Iterable[SessionRef], own_now: bytes | int, *, seconds: float = HELD_FOR) -> list[Command]:
+        """Keeps sessions for this writer for a moment; each answers 1 if it does. For 0 seconds lets go of them."""
         found: list[Command] = []
         for ref in refs:
             names = self._keys.names(ref)
-            arguments = (own_now, self._holder, int(HELD_FOR * 1e6))
+            arguments = (own_now, self._holder, int(seconds * 1e6))
             found.append(call(self._keys.slots[names.bucket], "hold", (names.session,), arguments))
         return found
 
