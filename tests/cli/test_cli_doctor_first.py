@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 from satchel.servers import RedisServer
 from tests.cli.shell import Answer, Cli, make_session
 from tests.servers import mysql, postgres, redis
+from tests.servers.postgres import ask
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +79,6 @@ def test_a_database_of_another_encoding_is_an_error_before_it_has_tables(cli: Cl
     asyncio.run(ask(server.url(), "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0"))
     answer = cli("doctor", "--store", server.url("latin"), "--json")
     assert "server_encoding=LATIN1" in [one["what"] for one in answer.json["findings"] if one["level"] == "error"]
-
-
-async def ask(url: str, statement: str) -> Any:
-    connection = await asyncpg.connect(url)
-    try:
-        return await connection.fetchval(statement)
-    finally:
-        await connection.close()
 
 
 def test_room_for_connections_is_told_as_the_server_tells_it(cli: Cli) -> None:

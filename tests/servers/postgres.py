@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
+
+import asyncpg
 
 from satchel.servers import PostgresServer
 from tests.servers.shared import Databases, started
@@ -35,6 +38,15 @@ def server() -> PostgresServer:
 _databases = Databases(server, _EMPTY)
 new_database = _databases.new
 emptied_database = _databases.emptied
+
+
+async def ask(url: str, statement: str) -> Any:
+    """The first value of its answer."""
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchval(statement)
+    finally:
+        await connection.close()
 
 
 def stop_all() -> None:

@@ -22,7 +22,7 @@ from satchel.stores.postgres import PostgresStore, schema
 from satchel.stores.postgres import store as store_module
 from satchel.stores.postgres.connection import connect, meaning_of
 from satchel.testing.rows import REF, event, put, record
-from tests.servers.postgres import emptied_database, new_database, server
+from tests.servers.postgres import ask, emptied_database, new_database, server
 from tests.stores.on_a_server import ADA, OTHER, OnAServer, said
 
 _END_ALL = (
@@ -34,14 +34,6 @@ _END_ALL = (
 @pytest.fixture
 def url(request: pytest.FixtureRequest) -> str:
     return emptied_database("store", once_for=request.node.nodeid)
-
-
-async def ask(url: str, statement: str) -> Any:
-    connection = await asyncpg.connect(url)
-    try:
-        return await connection.fetchval(statement)
-    finally:
-        await connection.close()
 
 
 class TestPostgres(OnAServer):
@@ -62,6 +54,21 @@ class TestPostgres(OnAServer):
     async def connections(self, url: str) -> int:
         found: int = await ask(url, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'satchel'")
         return found
+
+    async def test_who_is_cancelled_while_a_store_that_rests_closes_hears_of_it(self, url: str) -> None:
+        for turns in range(1, 8):
+            opened = satchel.open(url)
+            await opened.open()
+            await SessionManager(opened, ADA).create_session()
+            waiting = asyncio.create_task(opened.store.wait(SessionRef("acme", "none"), 9, 30))
+            await asyncio.sleep(0.005)
+            closing = asyncio.create_task(opened.close())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            in_time = closing.cancel()
+            await asyncio.wait((closing, waiting), timeout=20)
+            assert closing.cancelled() is in_time
+            assert await self.connections(url) == 0
 
     async def lock_a_session(self, url: str) -> Any:
         rival = await asyncpg.connect(url)

@@ -17,7 +17,7 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import msgspec
 import pytest
@@ -850,4 +850,4 @@ async def test_a_lone_writer_is_not_starved_by_a_busy_process(store: SqliteStore
 
 def test_statuses_are_known_to_the_lists() -> None:
     """The lists leave DELETED out and work EXPIRED out by its instant; another status would need a look there."""
-    assert set(SessionStatus.__args__) == {"ACTIVE", "CLOSED", "EXPIRED", "DELETED"}  # type: ignore[attr-defined]
+    assert set(get_args(SessionStatus)) == {"ACTIVE", "CLOSED", "EXPIRED", "DELETED"}

@@ -216,8 +216,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     @property
     def due_at(self) -> int | None:
         """The instant at which time alone changes the session, or its run: before it, a decision on this record holds."""
-        # Like `turns_at`, in a call less: each decision asks several times.
-        turns = self.expires_at if self.status == "ACTIVE" else self.erases_at
+        turns = self.turns_at
         if self.turn is None:
             return turns
         asked = self.question_expires_at
