@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from tests import memory_disk
 pytest.register_assert_rewrite("satchel.testing")
 
 _in_memory: list[Path] = []
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that starts the tests in the background has Ctrl-C ignored, and so would each program that they press it on.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
