@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import TypeVar
 
 import msgspec
 
@@ -17,16 +18,19 @@ from satchel.domain.limits import WRITTEN_HERE
 from satchel.domain.memory import MemoryPatch, WorkingMemory, admit_memory, admit_patch, memory_from, stored_memory
 from satchel.domain.run import Attempt, RunRow
 from satchel.domain.spelling import member
-from satchel.errors import InvalidInput, StoreCorrupt
+from satchel.errors import InvalidInput, SessionDeleted, StoreCorrupt
+from satchel.store import CallPage, EventPage, RunPage
 
 PAGE = 500  # events of one look
+
+P = TypeVar("P", EventPage, CallPage, RunPage)
 
 
 async def memory_as_answered(
     access: Access, ref: SessionRef, answer: Answer, now: WorkingMemory, attempt: Attempt | None
 ) -> WorkingMemory:
     """What the call that ``answer`` was given to saw: the memory at its version, for a run with a layer under that. ``now``
-    is the memory of today, with the version at which it last changed. Raises StoreCorrupt."""
+    is the memory of today, with the version at which it last changed. Raises StoreCorrupt, SessionDeleted."""
     if attempt is None and now.version <= answer.version:
         return msgspec.structs.replace(now, version=answer.version)
     memory, changed_at = WorkingMemory(), 0
@@ -57,7 +61,7 @@ async def events_until(
 ) -> AsyncIterator[Event]:
     """Those of this kind up to the version, in order."""
     while True:
-        page = await access.store.events(ref, after=after, kind=kind, run_id=run_id, limit=PAGE)
+        page = whole(await access.store.events(ref, after=after, kind=kind, run_id=run_id, limit=PAGE), ref)
         for event in page.events:
             if event.version > version:
                 return
@@ -69,13 +73,20 @@ async def events_until(
         after = page.events[-1].seq
 
 
+def whole(page: P, ref: SessionRef) -> P:
+    """The page, if nothing of the session may be erased yet. Raises SessionDeleted: it was deleted since the retry was decided."""
+    if page.record is None or page.record.status == "DELETED":
+        raise SessionDeleted(ref.session_id)
+    return page
+
+
 async def _holder(access: Access, ref: SessionRef, attempt: Attempt) -> RunRow | None:
     """The run whose layer this attempt's run writes to: itself, or its parent."""
-    page = await access.store.runs(ref, run_id=attempt.run_id, limit=1)
+    page = whole(await access.store.runs(ref, run_id=attempt.run_id, limit=1), ref)
     row = page.runs[0] if page.runs else None
     if row is None or row.parent_run_id is None:
         return row
-    page = await access.store.runs(ref, run_id=row.parent_run_id, limit=1)
+    page = whole(await access.store.runs(ref, run_id=row.parent_run_id, limit=1), ref)
     return page.runs[0] if page.runs else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from satchel.access import Access
-from satchel.answered.memory import PAGE, events_until, layer_until
+from satchel.answered.memory import PAGE, events_until, layer_until, whole
 from satchel.domain.bodies import QuestionAsked, RunStep, read_body
 from satchel.domain.clock import parse_rfc3339
 from satchel.domain.decisions.runs import as_first_answered
@@ -20,11 +20,9 @@ _encode = msgspec.json.Encoder().encode
 
 async def run_as_answered(access: Access, ref: SessionRef, answer: Answer, now: Run) -> Run:
     """What the call that ``answer`` was given to saw. ``now`` is the run of today, under the status of then. Raises
-    StoreCorrupt."""
-    page = await access.store.runs(ref, run_id=now.run_id, limit=1)
-    if (
-        not page.runs or page.runs[0].version <= answer.version
-    ):  # rows of a tombstone are erased, or nothing changed since
+    StoreCorrupt, SessionDeleted."""
+    page = whole(await access.store.runs(ref, run_id=now.run_id, limit=1), ref)
+    if not page.runs or page.runs[0].version <= answer.version:  # nothing changed since
         return now
     row = await _then(access, ref, page.runs[0], answer)
     return Run.from_row(row, session_id=ref.session_id, version=answer.version, replayed=True)
@@ -59,7 +57,9 @@ async def _then(access: Access, ref: SessionRef, row: RunRow, answer: Answer) ->
 async def _ended_calls(access: Access, ref: SessionRef, run_id: str, version: int) -> int:
     count = after = 0
     while True:
-        page = await access.store.tool_calls(ref, run_id=run_id, after=after, newest_first=False, limit=PAGE)
+        page = whole(
+            await access.store.tool_calls(ref, run_id=run_id, after=after, newest_first=False, limit=PAGE), ref
+        )
         count += sum(call.status != "started" and call.version <= version for call in page.tool_calls)
         if len(page.tool_calls) < PAGE:
             return count
@@ -69,7 +69,7 @@ async def _ended_calls(access: Access, ref: SessionRef, run_id: str, version: in
 async def _input_seq(access: Access, ref: SessionRef, row: RunRow, version: int) -> int | None:
     if row.input_seq is None:
         return None
-    page = await access.store.events(ref, after=row.input_seq - 1, before=row.input_seq + 1, limit=1)
+    page = whole(await access.store.events(ref, after=row.input_seq - 1, before=row.input_seq + 1, limit=1), ref)
     return row.input_seq if page.events and page.events[0].version <= version else None
 
 

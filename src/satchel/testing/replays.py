@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from satchel.domain.decisions.lifecycle import DeleteSession
+from satchel.domain.ids import SessionRef
 from satchel.domain.run import Attempt
 from satchel.errors import SessionDeleted
-from satchel.testing.stage import ADAS_AGENT, Stage, said, unchanged
+from satchel.testing.stage import ADA, ADAS_AGENT, TENANT, Stage, said, unchanged
 from satchel.testing.suite import StoreSuite
 
 Write = Callable[[], Awaitable[Any]]
@@ -39,6 +41,22 @@ class ReplaySuite(StoreSuite):
         except SessionDeleted:  # its rows are erased
             return
         assert (again.run_id, again.replayed) == (first.run_id, True)
+
+    async def test_a_retry_while_a_tombstone_is_erased_is_answered_as_before_or_told_that_it_is_gone(
+        self, stage: Stage
+    ) -> None:
+        sid = await stage.session()
+        done = await _Work(stage, sid).all()
+        ref = SessionRef(TENANT, sid)
+        # The tombstone alone, as a process leaves it that dies before the first step of the erasure.
+        await stage.opened.committer.submit(DeleteSession(ref=ref, principal=ADA))
+        while await stage.store.erase(ref, 15):
+            for name, write, first in done:
+                try:
+                    again = await write()
+                except SessionDeleted:
+                    continue
+                assert _shown(again) == _shown(first), name
 
 
 class _Work:

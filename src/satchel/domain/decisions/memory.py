@@ -16,7 +16,7 @@ from satchel.domain.record import SessionRecord
 from satchel.domain.rights import Right
 from satchel.domain.run import RunRow
 from satchel.domain.state import Clock, Effect, SessionState, Unchanged, Want
-from satchel.errors import VersionRequired
+from satchel.errors import SessionDeleted, VersionRequired
 
 _encode = msgspec.json.Encoder().encode
 
@@ -94,6 +94,8 @@ class MemoryDecision(Decision[WorkingMemory], frozen=True, kw_only=True):
         return edit.finish(edit.answer())
 
     def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> WorkingMemory:
+        if replayed and state.existing.status == "DELETED":  # it went in the commit of the deletion
+            raise SessionDeleted(self.ref.session_id)
         row = self.layered_run(state)
         if row is not None:
             changed_at = state.existing.changed.working_memory

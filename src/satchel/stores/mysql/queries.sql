@@ -438,6 +438,10 @@ SELECT status = 'DELETED' FROM sessions WHERE tenant_id = $1 AND session_id = $2
 -- name: forget_retractions
 DELETE FROM retractions WHERE tenant_id = $1 AND session_id = $2 ORDER BY refers_to, seq LIMIT $3;
 
+-- The keys go first: a retry that is still answered finds all that it was answered with.
+-- name: erase_idempotency_records
+DELETE FROM idempotency_records WHERE tenant_id = $1 AND session_id = $2 ORDER BY key_hash LIMIT $3;
+
 -- name: erase_events
 DELETE FROM events WHERE tenant_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3;
 
@@ -449,9 +453,6 @@ DELETE FROM runs WHERE tenant_id = $1 AND session_id = $2 ORDER BY run_id LIMIT 
 
 -- name: erase_partials
 DELETE FROM partials WHERE tenant_id = $1 AND session_id = $2 ORDER BY run_id, attempt, message, `offset` LIMIT $3;
-
--- name: erase_idempotency_records
-DELETE FROM idempotency_records WHERE tenant_id = $1 AND session_id = $2 ORDER BY key_hash LIMIT $3;
 
 -- name: erase_working_memory
 DELETE FROM working_memory WHERE tenant_id = $1 AND session_id = $2 LIMIT $3;

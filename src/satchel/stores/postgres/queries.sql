@@ -818,6 +818,13 @@ FROM sessions
 WHERE tenant_id = $1 AND session_id = $2
 FOR NO KEY UPDATE;
 
+-- The keys go first: a retry that is still answered finds all that it was answered with.
+-- name: erase_idempotency_records
+DELETE FROM idempotency_records
+WHERE tenant_id = $1 AND session_id = $2 AND ctid = ANY(ARRAY(
+    SELECT ctid FROM idempotency_records WHERE tenant_id = $1 AND session_id = $2 ORDER BY key_hash LIMIT $3
+));
+
 -- name: erase_events
 DELETE FROM events
 WHERE tenant_id = $1 AND session_id = $2 AND ctid = ANY(ARRAY(
@@ -840,12 +847,6 @@ WHERE tenant_id = $1 AND session_id = $2 AND ctid = ANY(ARRAY(
 DELETE FROM partials
 WHERE tenant_id = $1 AND session_id = $2 AND ctid = ANY(ARRAY(
     SELECT ctid FROM partials WHERE tenant_id = $1 AND session_id = $2 ORDER BY run_id, attempt, message, "offset" LIMIT $3
-));
-
--- name: erase_idempotency_records
-DELETE FROM idempotency_records
-WHERE tenant_id = $1 AND session_id = $2 AND ctid = ANY(ARRAY(
-    SELECT ctid FROM idempotency_records WHERE tenant_id = $1 AND session_id = $2 ORDER BY key_hash LIMIT $3
 ));
 
 -- name: erase_working_memory

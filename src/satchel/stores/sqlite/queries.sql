@@ -456,6 +456,13 @@ LIMIT ?3;
 
 -- Erasing a tombstone's rows, ?3 at a time
 
+-- The keys go first: a retry that is still answered finds all that it was answered with.
+-- name: erase_idempotency_records
+DELETE FROM idempotency_records
+WHERE tenant_id = ?1 AND session_id = ?2 AND key_hash IN (
+    SELECT key_hash FROM idempotency_records WHERE tenant_id = ?1 AND session_id = ?2 LIMIT ?3
+);
+
 -- name: erase_events
 DELETE FROM events
 WHERE tenant_id = ?1 AND session_id = ?2 AND seq IN (
@@ -478,12 +485,6 @@ WHERE tenant_id = ?1 AND session_id = ?2 AND run_id IN (
 DELETE FROM partials
 WHERE tenant_id = ?1 AND session_id = ?2 AND (run_id, attempt, message, "offset") IN (
     SELECT run_id, attempt, message, "offset" FROM partials WHERE tenant_id = ?1 AND session_id = ?2 LIMIT ?3
-);
-
--- name: erase_idempotency_records
-DELETE FROM idempotency_records
-WHERE tenant_id = ?1 AND session_id = ?2 AND key_hash IN (
-    SELECT key_hash FROM idempotency_records WHERE tenant_id = ?1 AND session_id = ?2 LIMIT ?3
 );
 
 -- name: erase_working_memory

@@ -24,6 +24,8 @@ local function erase_fields(key, remove, width, scan)
         erased = erased + redis.call(remove, key, unpack(names, start, math.min(start + 999, count)))
     end
 end
+-- The keys go first: a retry that is still answered finds all that it was answered with.
+erase_fields(KEYS[4], 'HDEL', 2, 'HSCAN')
 erase_list(KEYS[2])
 erase_list(KEYS[3])
 for index = 2, #ARGV do
@@ -31,7 +33,6 @@ for index = 2, #ARGV do
     erase_list(key)
     if redis.call('EXISTS', key) == 0 then redis.call('SREM', KEYS[10], ARGV[index]) end
 end
-erase_fields(KEYS[4], 'HDEL', 2, 'HSCAN')
 erase_fields(KEYS[5], 'HDEL', 2, 'HSCAN')
 erase_fields(KEYS[6], 'ZREM', 2, 'ZSCAN')
 erase_fields(KEYS[7], 'HDEL', 2, 'HSCAN')

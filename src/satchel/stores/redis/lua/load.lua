@@ -44,7 +44,8 @@ for _, seq in ipairs(take_all()) do
         events[#events + 1] = {tonumber(seq), row}
         local back = redis.call('HGET', KEYS[4], 't' .. seq)
         for other in (back or ''):gmatch('%d+') do
-            events[#events + 1] = {tonumber(other), event(KEYS[6], tonumber(other))}
+            local taking = event(KEYS[6], tonumber(other))
+            if taking then events[#events + 1] = {tonumber(other), taking} end -- else a tombstone's, half erased
         end
     end
 end
