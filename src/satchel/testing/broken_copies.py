@@ -11,13 +11,13 @@ import pytest
 from satchel.domain.clock import DAY
 from satchel.domain.decisions.imports import was_abandoned
 from satchel.domain.ids import SessionRef
-from satchel.errors import SessionNotFound, StoreUnavailable
+from satchel.errors import RunFenced, SessionNotFound, StoreUnavailable
 from satchel.opened import OpenStore
 from satchel.store import Outcome
 from satchel.stores.memory import MemoryStore
 from satchel.testing.copying import BetweenStores, fields_but, move, put_record
 from satchel.testing.rows import record
-from satchel.testing.stage import ADAS_AGENT, ADMIN, BOB, TENANT, Stage, everything, lasting, said
+from satchel.testing.stage import ADAS_AGENT, ADMIN, BOB, TENANT, Stage, everything, lasting, refused, said
 from satchel.testing.transfer import FailingStore, busy_session, innermost
 from satchel.testing.wrappers import StoreWrapper, UnknownStore
 from satchel.transfer.copying import Copied
@@ -207,6 +207,33 @@ class BrokenCopySuite(BetweenStores):
         stage.clock.pass_time(61)
         await stage.sweep()
         assert (await stage.record(sid)).status == ("ACTIVE" if idle is None else "EXPIRED")
+
+    @pytest.mark.parametrize("max_attempts", [1, 2])
+    async def test_a_run_that_worked_at_the_source_is_lost_where_somebody_writes_behind_a_break(
+        self, stage: Stage, other: Stage, max_attempts: int
+    ) -> None:
+        """Nobody executes it here: it keeps nobody out, and the next in the queue has its turn."""
+        sid = await other.session()
+        await other.sessions(ADAS_AGENT).append_message(sid, said("before"))
+        await move(other.opened, stage.opened)
+        run, attempt = await other.started_run(sid, agent="coding", input="one", max_attempts=max_attempts)
+        for _ in range(5):
+            await other.sessions(ADAS_AGENT).append_messages(sid, [said("x", "assistant")] * 90, attempt=attempt)
+        await self.continued_and_broken_off(stage, other)
+        async with refused(stage, sid, RunFenced):
+            await stage.runs().renew_run(sid, attempt)
+        async with refused(stage, sid, RunFenced):
+            await stage.sessions(ADAS_AGENT).append_message(sid, said("x", "assistant"), attempt=attempt)
+        await asyncio.gather(*(stage.sessions().append_message(sid, said(text)) for text in ("here", "at once")))
+        stage.clock.pass_time(1)
+        assert [ref.session_id for ref in await stage.store.due("sweep", limit=9)] == [sid]
+        await stage.sweep()
+        shown = await stage.runs().get_run(sid, run.run_id)
+        if max_attempts == 1:
+            assert (shown.status, shown.stop_reason) == ("FAILED", "worker_lost")
+        else:
+            again = await stage.runs().start_run(sid, run.run_id)
+            assert (shown.status, again.status, again.attempt) == ("READY", "RUNNING", 2)
 
     async def test_readers_see_it_grow_while_it_is_continued(self, stage: Stage, other: Stage) -> None:
         sid = await other.session()

@@ -151,10 +151,12 @@ def holds(record: SessionRecord, attempt: Attempt) -> bool:
 
 def check_attempt(record: SessionRecord, attempt: Attempt) -> None:
     """Raises RunFenced."""
-    if holds(record, attempt):
+    if holds(record, attempt) and not record.arriving:
         return
     turn = record.turn
-    if turn is not None and turn.run_id == attempt.run_id:
+    if record.arriving:
+        reason = "the session is being copied here, and leases do not travel"
+    elif turn is not None and turn.run_id == attempt.run_id:
         reason = f"it is {turn.status}, attempt {turn.attempt}"
     else:
         reason = (

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
+from satchel.domain.clock import SECOND
 from satchel.domain.record import Lease, SessionRecord
 from satchel.domain.state import Clock
+
+EACH = 30 * SECOND
 
 
 def new_lease(clock: Clock, each: int) -> Lease:
     return Lease(each=each, until=clock.lease_now + each, clock=clock.lease_clock)
+
+
+def lost_lease(clock: Clock) -> Lease:
+    """One that is over at the next look: of a run that came from elsewhere, and that nobody executes here. ``EACH`` if its attempt
+    turns up. Not yet for who is decided together with this: nobody loaded what ends with the run."""
+    return Lease(each=EACH, until=clock.lease_now + 1, clock=clock.lease_clock)
 
 
 def needed_sweep(record: SessionRecord) -> int | None:

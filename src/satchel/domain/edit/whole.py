@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from satchel.domain.edit.leases import with_entries
+from satchel.domain.edit.leases import lost_lease, with_entries
 from satchel.domain.edit.runs import RunEdit
 from satchel.domain.idempotency import Answer
 from satchel.domain.record import KEPT_TRANSITIONS, SessionStatus, Transition, Turn
@@ -52,11 +52,14 @@ class Edit(RunEdit):
         )
 
     def _goes_on_here(self) -> None:
-        """Somebody writes where a copy broke off: from now on it is a session like any other."""
+        """Somebody writes where a copy broke off: from now on it is a session like any other. Leases do not travel: who executed
+        its run is lost, unless that very attempt turns up."""
         self.fields["arriving"] = False
         turn: Turn | None = self.get("turn")
         if turn is not None:  # another object: stores look anew at what may be claimed
-            self.fields["turn"] = msgspec.structs.replace(turn)
+            is_lost = turn.status == "RUNNING" and turn.lease is None
+            lease = lost_lease(self.clock) if is_lost else turn.lease
+            self.fields["turn"] = msgspec.structs.replace(turn, lease=lease)
 
     def _note_the_window(self) -> None:
         after = self.fields.get("context_tokens")
