@@ -11,13 +11,13 @@ import pytest
 
 from satchel.domain.principal import Principal
 from satchel.domain.record import SessionRecord
-from satchel.errors import SessionDeleted, SessionNotFound
+from satchel.errors import SessionDeleted, SessionNotFound, StoreUnavailable
 from satchel.opened import OpenStore
 from satchel.store import Change, Outcome
 from satchel.stores.memory import MemoryStore
 from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, BOB, TENANT, Stage, everything, lasting, said
 from satchel.testing.suite import StoreSuite
-from satchel.testing.transfer import busy_session
+from satchel.testing.transfer import FailingStore, busy_session, conversation, imported
 from satchel.transfer.copying import Copied, Result
 from satchel.transfer.moving import Failed, Move
 
@@ -114,6 +114,25 @@ class CopySuite(BetweenStores):
             await stage.sessions().restore_session(gone)
         anew = await stage.sessions().create_session(external_id="chat-1")
         assert anew.session_id != gone
+        assert (await stage.sweep()).visited == 0
+
+    async def test_a_name_that_went_on_behind_an_abandoned_import_finds_its_session_at_the_destination(
+        self, stage: Stage, other: Stage
+    ) -> None:
+        """What the import left was never a session; but the name has gone on from its id."""
+        failing = FailingStore(other.store)
+        failing.good = 1
+        with pytest.raises(StoreUnavailable):
+            await imported(Stage(failing, other.clock), ADAS_AGENT, [conversation("chat-1", *[said("x")] * 450)])
+        line = conversation("chat-1", said("another conversation"))
+        (there,) = await imported(other, ADAS_AGENT, [line])
+        for _ in range(2):
+            results = await move(other.opened, stage.opened)
+            assert results.pop(there.session_id) in ("copied", "exists")
+            assert list(results.values()) == ["unfinished"]
+            found = await stage.sessions().create_session(external_id="chat-1")
+            assert (found.session_id, found.existed, found.message_count) == (there.session_id, True, 1)
+            assert [one.result for one in await imported(stage, ADAS_AGENT, [line])] == ["exists"]
         assert (await stage.sweep()).visited == 0
 
     async def test_what_was_deleted_at_one_side_is_named_and_left_at_both(self, stage: Stage, other: Stage) -> None:

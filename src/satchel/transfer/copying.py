@@ -36,7 +36,7 @@ Result = Literal["copied", "continued", "exists", "tombstone", "differs", "unfin
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one session. ``continued``: a former copy of it was there, and has what was said since. ``unfinished``:
-    an import that is not whole, which nobody sees. ``reason`` says in what it ``differs``. ``frame`` and ``portrait`` are of the source; a
+    an import that is not whole, which nobody sees, or the tombstone of one. ``reason`` says in what it ``differs``. ``frame`` and ``portrait`` are of the source; a
     tombstone has no frame."""
 
     ref: SessionRef
@@ -64,7 +64,12 @@ async def copy_session(source: OpenStore, target: OpenStore, ref: SessionRef) ->
     StoreBusy, StoreUnavailable."""
     access = access_for(source, ref.tenant_id)
     found = await source.store.snapshot(ref)
-    if found.record is None or found.record.hidden or was_abandoned(found.record):
+    if found.record is None or found.record.hidden:
+        return Copied(ref=ref, result="unfinished")
+    if was_abandoned(found.record):
+        if found.record.origin is None:  # an import's: its name may have gone on behind it
+            there = access_for(target, ref.tenant_id)
+            await there.submit(PlaceTombstone(ref=ref, principal=there.principal, tombstone=found.record))
         return Copied(ref=ref, result="unfinished")
     try:
 

@@ -76,7 +76,8 @@ TAKEN = "taken"
 
 class PlaceTombstone(Decision[str], frozen=True, kw_only=True):
     """A copy of a tombstone: its id is not used again here either. The answer is ``placed``, also when it is there already,
-    or ``taken`` where a session lives."""
+    or ``taken`` where a session lives. One of an abandoned import only says that its name has gone on: it takes no place that is
+    not free."""
 
     tombstone: SessionRecord
 
@@ -86,6 +87,8 @@ class PlaceTombstone(Decision[str], frozen=True, kw_only=True):
         require(self.principal, "govern", self.action)
         record = state.record
         placed = Answer(version=self.tombstone.version, at=clock.now, status=PLACED)
+        if record is not None and was_abandoned(self.tombstone):
+            return Unchanged(answer=placed)
         if record is not None and record.status == "DELETED" and not was_abandoned(record):
             return Unchanged(answer=placed)
         if record is not None and record.status != "DELETED" and not record.hidden:
