@@ -8,8 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 import pytest
 
 from satchel.commit import waiting
+from satchel.domain.decisions.imports import OVERTAKEN, GiveUpCopy, WriteChunk
+from satchel.domain.decisions.lifecycle import CloseSession
+from satchel.domain.idempotency import Answer
 from satchel.domain.ids import SessionRef
-from satchel.domain.state import Want
+from satchel.domain.state import Effect, Want
 from satchel.errors import (
     OutcomeUnknown,
     SessionDeleted,
@@ -23,7 +26,7 @@ from satchel.errors import (
 from satchel.store import Change, Landing, Loaded, Outcome
 from satchel.stores.memory import MemoryStore
 from satchel.testing.clock import SettableClock
-from satchel.testing.stage import ADA, Stage, lasting, said
+from satchel.testing.stage import ADA, OPERATOR, TENANT, Stage, lasting, said
 from satchel.testing.wrappers import StoreWrapper, YieldingStore
 
 
@@ -254,3 +257,21 @@ async def test_an_observer_that_fails_keeps_nobody_from_being_answered(clock: Se
             await asyncio.sleep(0)
         second = asyncio.create_task(made.sessions().append_message(sid, said("2")))
         assert [(await first).seq, (await second).seq] == [1, 2]
+
+
+async def test_a_copy_takes_no_place_of_what_changed_in_the_commit_before_its_own(stage: Stage) -> None:
+    """They share one: the revision that the copy saw is not counted on before the commit."""
+    sid = await stage.session()
+    before = await stage.record(sid)
+    committer, ref = stage.opened.committer, SessionRef(TENANT, sid)
+    chunk = Effect(record=before, answer=Answer(version=0, at=0))
+    done = await asyncio.gather(
+        committer.submit(CloseSession(ref=ref, principal=ADA)),
+        committer.submit(GiveUpCopy(ref=ref, principal=OPERATOR, revision=before.revision)),
+        committer.submit(
+            WriteChunk(ref=ref, principal=OPERATOR, over=before.revision, start=0, chunk=chunk, bytes_written=0)
+        ),
+    )
+    assert done[-1].value == OVERTAKEN
+    assert (await stage.record(sid)).status == "CLOSED"
+    assert await stage.kinds(sid) == ["session_closed"]

@@ -98,7 +98,8 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class SessionState(msgspec.Struct, eq=False, gc=False):
-    """One session as loaded, with the effects of earlier decisions laid over it."""
+    """One session as loaded, with the effects of earlier decisions laid over it: then it ``is_laid_over``, and its record still has
+    the revision that was loaded."""
 
     record: SessionRecord | None
     keys: dict[bytes, IdempotencyRecord] = {}  # of its own, as each of these: msgspec copies them
@@ -110,6 +111,11 @@ class SessionState(msgspec.Struct, eq=False, gc=False):
     partials: dict[StreamKey, tuple[Piece, ...]] = {}
     working_memory: bytes = b""
     metadata: bytes = b""
+    is_laid_over: bool = False
+
+    def is_at(self, revision: int | None) -> bool:
+        """Whether the session is as whoever read it at this revision saw it."""
+        return self.record is not None and self.record.revision == revision and not self.is_laid_over
 
     def copy(self) -> SessionState:
         """Independent of this one; what both hold is frozen."""
@@ -124,11 +130,13 @@ class SessionState(msgspec.Struct, eq=False, gc=False):
             partials=dict(self.partials),
             working_memory=self.working_memory,
             metadata=self.metadata,
+            is_laid_over=self.is_laid_over,
         )
 
     def lay(self, effect: Effect) -> None:
         """Lay ``effect`` over this state."""
         self.record = effect.record
+        self.is_laid_over = True
         for run in effect.runs:
             self.runs[run.run_id] = run
         for call in effect.calls:

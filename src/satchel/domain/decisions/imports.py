@@ -45,7 +45,7 @@ class WriteChunk(Decision[str], frozen=True, kw_only=True):
         if replay is not None:  # this very chunk: its outcome had been unknown
             return replay
         record = state.record
-        begins = self.start == 0 if record is None else record.revision == self.over
+        begins = self.start == 0 if record is None else state.is_at(self.over)
         if record is not None and self.chunk.record.hidden and not record.hidden and not was_abandoned(record):
             begins = False  # nobody's session vanishes by a copy
         continues = (
@@ -124,7 +124,7 @@ class GiveUpCopy(Decision[None], frozen=True, kw_only=True):
         require(self.principal, "govern", self.action)
         record = state.record
         answer = Answer(version=0, at=clock.now)
-        if record is None or record.revision != self.revision or record.status == "DELETED":
+        if record is None or record.status == "DELETED" or not state.is_at(self.revision):
             return Unchanged(answer=answer)
         left = msgspec.structs.replace(
             record, status="DELETED", title="", external_id=None, erasing=True, sweep_at=clock.now + DAY
