@@ -775,3 +775,24 @@ async def test_an_account_needs_the_rights_that_the_docs_name(url: str, bare: An
             assert set(await trouble(store.store)) == {"durability=relaxed", "CONFIG GET"}
     finally:
         await bare.execute_command("ACL", "DELUSER", "shop")
+
+
+async def test_an_account_that_may_not_publish_or_listen_writes_and_waits_all_the_same(url: str, bare: Any) -> None:
+    """As Redis makes accounts that no channel was given to. Hints are what it misses."""
+    rights = ["~satchel:*", "+@read", "+@write", "+@scripting", "+@connection", "+info", "+time", "+config|get"]
+    await bare.execute_command("ACL", "SETUSER", "mute", "on", ">pass", "resetchannels", *rights)
+    as_mute = url.replace("redis://", "redis://mute:pass@")
+    try:
+        async with satchel.open(as_mute) as store, satchel.open(as_mute) as other:
+            session = await SessionManager(store, ADA).create_session()
+            message = await SessionManager(store, ADA).append_message(session.session_id, said("x"))
+            assert (message.seq, message.replayed) == (1, False)
+            before = (await bare.info("stats"))["total_connections_received"]
+            follower = SessionManager(store, ADA).follow(session.session_id, after=1)
+            next_one = asyncio.ensure_future(anext(aiter(follower)))
+            await asyncio.sleep(1)
+            assert (await bare.info("stats"))["total_connections_received"] - before < 10
+            await SessionManager(other, ADA).append_message(session.session_id, said("y"))
+            assert (await asyncio.wait_for(next_one, 10)).seq == 2
+    finally:
+        await bare.execute_command("ACL", "DELUSER", "mute")

@@ -1,6 +1,6 @@
 """Who waits for a session's next event. Own commits wake them at once; other processes' by a hint that the commit's script
 publishes on its bucket's channel (of its shard, where there are many servers). A lost hint costs time, never data: everybody
-looks for himself every second.
+looks for himself every two seconds.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterable
 
 from satchel.domain.ids import SessionRef
@@ -18,7 +19,7 @@ from satchel.stores.redis.connection import DRIVER_ERRORS, Line
 from satchel.stores.redis.names import Keys
 from satchel.stores.redis.servers import Servers
 
-RETRY = 1.0  # seconds until a listener that was lost is tried again, and between two looks of who waits
+RETRY = 1.0  # seconds between two listeners of one server, and that one may take to hear a channel
 
 _log = logging.getLogger("satchel.stores.redis")
 
@@ -71,6 +72,8 @@ class Hints:
         place = self._servers.owner(self._keys.slots[names.bucket])
         listener = self._listeners.get(place)
         if listener is None or listener.is_over:
+            if listener is not None and time.monotonic() < listener.began_at + RETRY:
+                return  # it was refused, or its server is away
             listener = self._listeners[place] = _Listener(self._address, place, self._heard, self._wake_all)
         await listener.follow(names.hint)
 
@@ -117,6 +120,7 @@ class _Listener:
         self._place = place
         self._heard = heard
         self._lost = lost
+        self.began_at = time.monotonic()
         self._followed: dict[bytes, asyncio.Event] = {}
         self._line: Line | None = None
         self._opened = asyncio.Event()

@@ -166,5 +166,5 @@ if is_full then
     end
 end
 
-if channel ~= '' then redis.call('SPUBLISH', channel, hint) end
+if channel ~= '' then redis.pcall('SPUBLISH', channel, hint) end -- an account may lack the right: a hint costs time, never data
 return math.max(now, 1)
