@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -61,6 +62,30 @@ class BrokenCopySuite(BetweenStores):
         stage.clock.step_wall(DAY / 1_000_000 + 1)
         assert (await stage.sweep()).deleted == 0
         assert len(await stage.log(sid)) == 450
+
+    @pytest.mark.parametrize("how", ["broken off", "closed"])
+    async def test_a_copy_that_begins_again_while_its_remains_are_swept_does_not_break_off_the_sweep(
+        self, stage: Stage, other: Stage, how: str
+    ) -> None:
+        sid = await self.half_copied(stage, other)
+        closed = how == "closed"
+        if closed:
+            await other.sessions().close_session(sid)
+        stage.clock.step_wall(DAY / 1_000_000 + 1)
+
+        class Slow(StoreWrapper):
+            async def scrub(self, *, most: int | None = None) -> bool:
+                if most is None:
+                    again = FailingStore(innermost(stage.store))
+                    again.good = 100 if closed else 2  # the end of the erasure, and a chunk
+                    with contextlib.suppress(StoreUnavailable):
+                        await move(other.opened, OpenStore(again))
+                return await self.inner.scrub(most=most)
+
+        await Stage(Slow(innermost(stage.store)), stage.clock).sweep()
+        there = await stage.record(sid)
+        assert (there.hidden, there.status) == ((False, "CLOSED") if closed else (True, "ACTIVE"))
+        assert await move(other.opened, stage.opened) == {sid: "exists" if closed else "copied"}
 
     async def test_half_of_something_else_gives_way(self, stage: Stage, other: Stage) -> None:
         sid = await self.half_copied(stage, other)

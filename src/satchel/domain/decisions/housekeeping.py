@@ -73,16 +73,15 @@ class AbandonImport(Decision[None], frozen=True, kw_only=True):
 
 
 class EndErasure(Decision[None], frozen=True, kw_only=True):
-    """All rows of a tombstone are gone: the sweeper need not come again."""
+    """All rows of a tombstone are gone: the sweeper need not come again. Where a copy has taken its place by now there is nothing
+    to say."""
 
-    def on_deleted(self, record: SessionRecord, clock: Clock) -> Effect | Unchanged:
-        if not record.erasing:
-            return unchanged(record, clock)
+    def decide(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
+        record = state.record
+        if record is None or record.status != "DELETED" or not record.erasing:
+            return Unchanged(answer=Answer(version=0, at=clock.now))
         done = msgspec.structs.replace(record, erasing=False, sweep_at=None)
         return Effect(record=done, answer=Answer(version=record.version, at=clock.now))
-
-    def effect(self, state: SessionState, clock: Clock) -> Unchanged:
-        return unchanged(state.existing, clock)
 
     def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> None:
         return None
