@@ -245,7 +245,7 @@ class Store(Protocol):
         The state holds: the record; of ``keys`` the idempotency records that exist; the rows of ``run_ids`` and
         ``call_seqs``; for each of ``arguments_hashes`` the seq of the newest call with it; for each of ``steps`` (a run and
         a name) the newest call that the run made under it; the events of ``event_seqs``
-        and the retractions that refer to them; with ``open_work`` (and always when the record ``is_overdue``) the rows
+        and the retractions that refer to them; with ``open_work`` (and always when the record ``may_settle``) the rows
         of the run that has the turn, of its open children, of the queue and of the open calls, and the pieces of the record's
         streams; those of ``streams`` in any case (a piece that cannot be read is given as it is); with ``layer``, and only
         if the run that has the turn has one (``Want.layered``), its row and the memory. Memory and metadata are b""

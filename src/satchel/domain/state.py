@@ -36,7 +36,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     ``arguments_hashes``: the newest call with equal arguments. ``steps``: the newest call of a run under that name.
     ``open_work``: the open runs and calls, and what was streamed and is not final; they are given as well when the record
-    says that something is overdue. ``streams``: what was streamed of these messages. ``layer``: the run that has the turn
+    ``may_settle``. ``streams``: what was streamed of these messages. ``layer``: the run that has the turn
     and the working memory, if that run has a layer over it.
     """
 

@@ -33,15 +33,21 @@ def is_overdue(record: SessionRecord, clock: Clock) -> bool:
     return record.lease_until is not None and record.has_lease_over(clock.lease_now, clock.lease_clock)
 
 
+def may_settle(record: SessionRecord, clock: Clock) -> bool:
+    """Whether a decision may have to end what is open, whatever it is about: something is overdue, or may be at once when somebody
+    writes where a copy broke off."""
+    return record.arriving or is_overdue(record, clock)
+
+
 def more_wanted(want: Want, record: SessionRecord, clock: Clock) -> Want | None:
-    """``want`` with what it means for this record: open work, which is wanted too when something is overdue, and a layer with the
+    """``want`` with what it means for this record: open work, which is wanted too when it ``may_settle``, and a layer with the
     memory below it. None when it means nothing more."""
     run_ids: list[str] = []
     call_seqs: list[int] = []
     streams: list[StreamKey] = []
     has_layer = want.layered(record)
     with_turn = has_layer
-    if want.open_work or is_overdue(record, clock):
+    if want.open_work or may_settle(record, clock):
         run_ids += [waiting.run_id for waiting in record.queue]
         run_ids += [child.run_id for child in record.children]
         call_seqs += [call.seq for call in record.open_calls]

@@ -249,16 +249,33 @@ class BrokenCopySuite(BetweenStores):
             await stage.runs().renew_run(sid, attempt)
         async with refused(stage, sid, RunFenced):
             await stage.sessions(ADAS_AGENT).append_message(sid, said("x", "assistant"), attempt=attempt)
-        await asyncio.gather(*(stage.sessions().append_message(sid, said(text)) for text in ("here", "at once")))
-        stage.clock.pass_time(1)
-        assert [ref.session_id for ref in await stage.store.due("sweep", limit=9)] == [sid]
+        await stage.sessions().append_message(sid, said("here"))
         await stage.sweep()
+        turn = (await stage.record(sid)).turn
+        assert turn is None or turn.status == "READY"
         shown = await stage.runs().get_run(sid, run.run_id)
         if max_attempts == 1:
             assert (shown.status, shown.stop_reason) == ("FAILED", "worker_lost")
         else:
             again = await stage.runs().start_run(sid, run.run_id)
             assert (shown.status, again.status, again.attempt) == ("READY", "RUNNING", 2)
+
+    async def test_who_writes_together_where_a_copy_broke_off_meets_what_was_due_there(
+        self, stage: Stage, other: Stage
+    ) -> None:
+        """The first of them has the session from then on, and the second already meets what time did."""
+        sid = await other.session(policy=lasting(idle=None, max_lifetime=3_600))
+        await other.sessions(ADAS_AGENT).append_message(sid, said("before"))
+        await move(other.opened, stage.opened)
+        run, attempt = await other.started_run(sid, agent="coding", input="one")
+        await other.runs().ask_question(sid, attempt, "how", "?", expires_in=60)
+        for _ in range(5):
+            await other.sessions(ADAS_AGENT).append_messages(sid, [said("x")] * 90)
+        await self.continued_and_broken_off(stage, other)
+        stage.clock.pass_time(61)
+        await asyncio.gather(*(stage.sessions().append_message(sid, said(text)) for text in ("here", "at once")))
+        shown = await stage.runs().get_run(sid, run.run_id)
+        assert (shown.status, shown.stop_reason) == ("FAILED", "question_expired")
 
     async def test_readers_see_it_grow_while_it_is_continued(self, stage: Stage, other: Stage) -> None:
         sid = await other.session()

@@ -142,6 +142,12 @@ class StoreLoadingSuite(StoreSuite):
         overdue = await state_of(store)
         assert (set(overdue.runs), set(overdue.calls)) == ({"run_1", "run_2", "run_4"}, {1, 3})
 
+    async def test_open_work_is_loaded_where_a_copy_broke_off(self, store: Store) -> None:
+        """Whoever writes there may meet all at once what time did."""
+        turn = Turn(run_id="run_1", status="RUNNING", attempt=1)
+        await put(store, record=record(last_seq=1, turn=turn, arriving=True), events=(event(1),), runs=(run(1),))
+        assert set((await state_of(store)).runs) == {"run_1"}
+
     async def test_a_layer_is_loaded_with_the_memory_below_it_when_there_is_one(self, store: Store) -> None:
         memory = b'{"goal":"x"}'
         layer = run(

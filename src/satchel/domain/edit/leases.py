@@ -16,9 +16,8 @@ def new_lease(clock: Clock, each: int) -> Lease:
 
 
 def lost_lease(clock: Clock) -> Lease:
-    """One that is over at the next look: of a run that came from elsewhere, and that nobody executes here. ``EACH`` if its attempt
-    turns up. Not yet for who is decided together with this: nobody loaded what ends with the run."""
-    return Lease(each=EACH, until=clock.lease_now + 1, clock=clock.lease_clock)
+    """One that is over: of a run that came from elsewhere, and that nobody executes here. ``EACH`` if its attempt turns up."""
+    return Lease(each=EACH, until=clock.lease_now, clock=clock.lease_clock)
 
 
 def needed_sweep(record: SessionRecord) -> int | None:

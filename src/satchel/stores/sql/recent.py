@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from satchel.domain.ids import SessionRef
 from satchel.domain.record import SessionRecord
 from satchel.domain.state import SessionState, Want
-from satchel.domain.upkeep import is_overdue
+from satchel.domain.upkeep import may_settle
 from satchel.store import Change, Loaded, Outcome
 from satchel.stores.sql.loading import ReadClock, is_plain
 
@@ -40,7 +40,7 @@ class Recent:
             if known is None or at - known[1] > KEPT_FOR or want.open_work or not is_plain(want):
                 return None
             record = known[0]
-            if is_overdue(record, clock) or want.layered(record):
+            if may_settle(record, clock) or want.layered(record):
                 return None
             states[ref] = SessionState(record)
         return Loaded(sessions=states, clock=clock)

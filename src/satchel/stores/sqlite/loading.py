@@ -12,7 +12,7 @@ from satchel.domain.run import RunRow
 from satchel.domain.state import NOTHING, Clock, SessionState, Want
 from satchel.domain.stream import Piece, StreamKey
 from satchel.domain.tool_call import CallRow
-from satchel.domain.upkeep import is_overdue
+from satchel.domain.upkeep import may_settle
 from satchel.errors import SatchelError, StoreCorrupt
 from satchel.store import Loaded
 from satchel.stores.rows import sound
@@ -78,7 +78,7 @@ def _state(
         _add_keys(connection, ref, want.keys, state)
     if want is not NOTHING:
         _add_wanted(connection, ref, want, record, state)
-    if record.has_open_work and (want.open_work or is_overdue(record, clock)):
+    if record.has_open_work and (want.open_work or may_settle(record, clock)):
         _add_open_work(connection, ref, record, state)
     return state
 
