@@ -18,7 +18,7 @@ from satchel.domain.ids import SessionRef
 from satchel.domain.state import Want
 from satchel.errors import InvalidInput, SchemaMismatch, StoreBusy, StoreCorrupt, StoreMisused, StoreUnavailable
 from satchel.opening import store_at
-from satchel.store import Change, Outcome
+from satchel.store import Change, Outcome, Setting
 from satchel.stores.sql.store import ServerStore
 from satchel.testing.rows import REF, event, put, record
 from tests.servers.proxy import When, wire_to
@@ -73,6 +73,7 @@ async def cancelled_closes(url: str) -> AsyncIterator[None]:
 
 class OnAServer:
     known: ClassVar[int]  # the newest schema
+    commit: ClassVar[bytes] = b"COMMIT"  # as it stands on the wire, and nothing else does
 
     # What differs
 
@@ -271,6 +272,29 @@ class OnAServer:
                 wire.is_down = False
                 again = await manager.append_message(session_id, said("cut here"), idempotency_key="k")
                 assert (again.seq, again.replayed) == (1, True)
+
+    @pytest.mark.parametrize("when", ["before", "after"])
+    async def test_a_setting_whose_commit_was_cut_is_written_once(self, url: str, when: When) -> None:
+        async with wire_to("127.0.0.1", self.port()) as wire, satchel.open(self.through(url, wire.port)) as store:
+            for number in (1, 2):
+                wire.cut_at(self.commit, when)
+                base = None if number == 1 else 1
+                kept = await store.store.setting("keys", base=base, value=b"[%d]" % number)
+                assert kept == Setting(number, b"[%d]" % number)
+            assert wire.cuts == 2
+
+    async def test_a_setting_whose_commit_was_cut_by_a_server_that_stays_away_is_no_plain_no(self, url: str) -> None:
+        async with wire_to("127.0.0.1", self.port()) as wire:
+            through = option(self.through(url, wire.port), "connect_timeout=0.5")
+            async with satchel.open(through) as store:
+                wire.cut_at(self.commit, "after")
+                write = asyncio.create_task(store.store.setting("keys", value=b"[1]"))
+                await asyncio.sleep(0.05)
+                wire.is_down = True
+                with pytest.raises(satchel.OutcomeUnknown):
+                    await write
+                wire.is_down = False
+                assert await store.store.setting("keys") == Setting(1, b"[1]")
 
     async def test_a_cancelled_call_leaves_its_connection_to_others(self, url: str) -> None:
         store = opened_at(option(url, "pool_size=2"))

@@ -38,6 +38,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 class TestPostgres(OnAServer):
     known = schema.KNOWN
+    commit = b"COMMIT\0"
 
     def new_database(self) -> str:
         return new_database()

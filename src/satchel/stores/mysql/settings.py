@@ -20,4 +20,4 @@ async def setting(pool: Pool[Line], name: str, base: int | None, value: bytes | 
         *_, found = await line.fetch_inside(*statements)
         return Setting(found[0][0], found[0][1]) if found else None
 
-    return await in_transaction(pool, write_and_read)
+    return await in_transaction(pool, write_and_read, counts=value is not None)

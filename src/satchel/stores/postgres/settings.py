@@ -19,4 +19,4 @@ async def setting(pool: Pool[Line], name: str, base: int | None, value: bytes | 
         rows = await line.fetch_inside(SQL["setting"], name)
         return Setting(rows[0][0], str(rows[0][1]).encode()) if rows else None
 
-    return await in_transaction(pool, write_and_read)
+    return await in_transaction(pool, write_and_read, counts=value is not None)

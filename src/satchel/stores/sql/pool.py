@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from satchel.errors import SatchelError, StoreBusy, StoreUnavailable
+from satchel.errors import OutcomeUnknown, SatchelError, StoreBusy, StoreError, StoreUnavailable
 from satchel.stores.sql.address import Patience
 
 T = TypeVar("T")
@@ -188,14 +188,27 @@ class Again:
         return True
 
 
-async def in_transaction(pool: Pool[L], work: Callable[[L], Awaitable[T]]) -> T:
-    """``work`` in one transaction, tried again when the server says that another try may do. Raises SatchelErrors only."""
+async def in_transaction(pool: Pool[L], work: Callable[[L], Awaitable[T]], *, counts: bool = False) -> T:
+    """``work`` in one transaction, tried again when the server says that another try may do, and when a connection was lost: to do
+    it twice is fine. ``counts``: it matters to the caller whether it was done. Raises SatchelErrors only."""
     again = Again(TRIES)
+    is_unknown = False
     while True:
         try:
             async with pool.use() as line, line.transaction():
                 return await work(line)
         except pool.faults.errors as error:
-            if pool.faults.is_worth_another_try(error) and await again.pause():
+            is_lost = pool.faults.is_lost(error) and not isinstance(error, TimeoutError)
+            is_unknown = is_unknown or (counts and pool.faults.is_lost(error))
+            if (is_lost or pool.faults.is_worth_another_try(error)) and await again.pause():
                 continue
-            raise pool.faults.meaning_of(error) from error
+            meaning = pool.faults.meaning_of(error)
+            raise (_unknown(meaning) if is_unknown else meaning) from error
+        except StoreError as away:  # before anything was asked
+            if is_unknown:
+                raise _unknown(away) from away
+            raise
+
+
+def _unknown(error: SatchelError) -> OutcomeUnknown:
+    return OutcomeUnknown(error.reason if isinstance(error, StoreUnavailable) else str(error))
