@@ -118,3 +118,20 @@ async def test_what_was_committed_and_reached_no_standby_is_not_found_by_its_key
         with pytest.raises(NOT_YET):
             await say(asked, session_id)
         await say_once_it_is_heard(own, asked, session_id)
+
+
+async def test_nor_by_a_process_whose_connections_were_idle_when_the_server_crashed(
+    session: tuple[SessionManager, str], own: PostgresServer
+) -> None:
+    """It lost no call; but who answers it now may not be who answered before."""
+    manager, session_id = session
+    await awaits(own.url(), "")
+    async with satchel.open(own.url() + "?connect_timeout=1") as other:
+        await SessionManager(other, ADA).append_message(session_id, said("before"))
+        await awaits(own.url(), "nobody")
+        with pytest.raises(NOT_YET):
+            await say(manager, session_id)
+        await asyncio.to_thread(own.kill)
+        await asyncio.to_thread(own.start_again)
+        with pytest.raises(NOT_YET):
+            await say(SessionManager(other, ADA), session_id)

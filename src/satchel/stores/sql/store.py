@@ -167,13 +167,12 @@ class ServerStore(Store):
     async def _transact_once(
         self, opened: Opened, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]]
     ) -> list[Outcome]:
-        if opened.vouched != opened.pool.losses:
-            losses = opened.pool.losses
-            await self._vouch(opened.pool)
-            opened.vouched = losses
+        await self._vouch_after_a_loss(opened)
         if opened.contention.is_met(wanted):
             opened.recent.forget(wanted)
             changes, written = await self._write_locked(opened.pool, wanted, decide)
+            if not changes:  # else its commit stands behind all that was seen
+                await self._vouch_after_a_loss(opened)
             return opened.settle(changes, written)
         if (recalled := opened.recent.recall(wanted)) is not None:
             basis = Basis(basis_of(recalled).records, wanted)
@@ -182,7 +181,16 @@ class ServerStore(Store):
                 return await self._write(opened, changes, basis)
         loaded = await self._load(partial(self._read, opened.pool), wanted)
         basis = basis_of(loaded)
-        return await self._write(opened, decide(loaded), basis)
+        changes = decide(loaded)
+        if len(changes) < len(wanted):  # something is answered without a commit, perhaps by who was reached anew
+            await self._vouch_after_a_loss(opened)
+        return await self._write(opened, changes, basis)
+
+    async def _vouch_after_a_loss(self, opened: Opened) -> None:
+        if opened.vouched != opened.pool.losses:
+            losses = opened.pool.losses
+            await self._vouch(opened.pool)
+            opened.vouched = losses
 
     async def _write(self, opened: Opened, changes: Sequence[Change], basis: Basis = NO_BASIS) -> list[Outcome]:
         if not changes:
