@@ -586,6 +586,7 @@ _COMMIT_FAILS = textwrap.dedent(
     from pathlib import Path
     from satchel.domain.ids import SessionRef
     from satchel.domain.record import SessionRecord
+    from satchel.errors import OutcomeUnknown
     from satchel.store import Change, Outcome
     from satchel.stores.sqlite import SqliteStore
 
@@ -605,10 +606,17 @@ _COMMIT_FAILS = textwrap.dedent(
         for _ in range(3):
             outcomes = await store.commit([creation("a"), creation("b")])
             assert outcomes == [Outcome.UNKNOWN, Outcome.UNKNOWN], outcomes
+        try:
+            await store.setting("keys", value=b"[1]")
+        except OutcomeUnknown:
+            pass
+        else:
+            raise AssertionError("a plain yes")
         assert (await store.snapshot(SessionRef("acme", "before"))).record is not None
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         outcomes = await store.commit([creation("a"), creation("b")])
         assert outcomes == [Outcome.APPLIED, Outcome.APPLIED], outcomes
+        assert (await store.setting("keys", value=b"[1]")).value == b"[1]"
         await store.close()
 
     asyncio.run(main(sys.argv[1]))

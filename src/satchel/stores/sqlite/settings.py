@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 
+from satchel.errors import OutcomeUnknown
 from satchel.store import Setting
 from satchel.stores.sqlite.connection import UNBINDABLE, begin, roll_back, translated, unbindable
 from satchel.stores.sqlite.queries import SQL
-from satchel.stores.sqlite.writer import Writer
+from satchel.stores.sqlite.writer import CommitFailed, Writer
 
 
 def read_setting(connection: sqlite3.Connection, name: str) -> Setting | None:
@@ -26,7 +27,9 @@ def write_setting(writer: Writer, name: str, base: int | None, value: bytes) -> 
             else:
                 connection.execute(SQL["update_setting"], (name, value, base))
             kept = read_setting(connection, name)
-            connection.execute("COMMIT")
+            writer.commit_open()
+        except CommitFailed as failed:
+            raise OutcomeUnknown("SQLite failed at the COMMIT") from failed
         except UNBINDABLE as error:
             roll_back(connection)
             raise unbindable(error) from error

@@ -177,14 +177,15 @@ class Writer:
             if Outcome.APPLIED not in outcomes:
                 connection.execute("ROLLBACK")
                 return outcomes
-            self._commit()
+            self.commit_open()
         except BaseException:
             self._records.clear()
             roll_back(connection)
             raise
         return outcomes
 
-    def _commit(self) -> None:
+    def commit_open(self) -> None:
+        """The open transaction. Raises CommitFailed."""
         try:
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
