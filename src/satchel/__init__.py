@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from satchel.domain.memory import WorkingMemory
     from satchel.domain.message import Message
     from satchel.domain.page import Page
+    from satchel.domain.pending import PendingCall
     from satchel.domain.policy import Policy
     from satchel.domain.principal import Principal
     from satchel.domain.question import Approval, Question
@@ -93,6 +94,7 @@ _HOMES = {
     "satchel.domain.memory": "WorkingMemory",
     "satchel.domain.message": "Message",
     "satchel.domain.page": "Page",
+    "satchel.domain.pending": "PendingCall",
     "satchel.domain.policy": "Policy",
     "satchel.domain.principal": "Principal",
     "satchel.domain.question": "Approval Question",
@@ -152,6 +154,7 @@ __all__ = [
     "OtherQuestion",
     "OutcomeUnknown",
     "Page",
+    "PendingCall",
     "Policy",
     "Principal",
     "Question",

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
 from satchel.domain.page import Page
+from satchel.domain.pending import PendingCall
 from satchel.domain.question import Approval
 from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
@@ -190,6 +191,15 @@ class RunContext(Protocol):
         """``function(arguments)`` as a tool call; it may be async. With a ``step`` that has an outcome in this run the
         function does not run, and its result, as JSON gives it back, is returned. Raises ToolCallFailed when it raised, now
         or then."""
+        ...
+
+    async def pending_calls(self) -> tuple[PendingCall, ...]:
+        """The tool calls in the newest answer of this run, in order, that have no result yet and are not open.
+
+        Where an agent begins that is called from its start (after a question, or a lost worker): what its model asked for
+        stands in the session already. ``may_have_happened`` is true of a call that an earlier attempt began and died in. A
+        call without a label (``id``) cannot be answered, and is left out.
+        """
         ...
 
     async def ask(

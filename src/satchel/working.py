@@ -14,6 +14,7 @@ from satchel.context import Context
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
 from satchel.domain.page import Page
+from satchel.domain.pending import PendingCall
 from satchel.domain.question import Approval
 from satchel.domain.record import SessionRecord
 from satchel.domain.run import Attempt, Run
@@ -23,6 +24,7 @@ from satchel.edited import EditedCalls, told, untold
 from satchel.engine import ToolUse
 from satchel.errors import Conflict, InvalidInput, NotFound, RunFenced, StoreError
 from satchel.failing import readable
+from satchel.pending import pending_of
 from satchel.questions import EXPIRES_IN, Asked
 from satchel.runs import LEASE, RunManager, checked_text
 from satchel.streaming import StreamedAnswer, streaming
@@ -208,6 +210,9 @@ class RunInProgress:
     def stream(self, *, metadata: Mapping[str, Any] | None = None) -> AbstractAsyncContextManager[StreamedAnswer]:
         self._streamed += 1
         return streaming(self._runs, self.session_id, self._attempt, self._streamed, metadata)
+
+    async def pending_calls(self) -> tuple[PendingCall, ...]:
+        return await pending_of(self)
 
     async def ask(
         self, name: str, question: str, *, schema: Mapping[str, Any] | None = None, expires_in: float = EXPIRES_IN

@@ -14,7 +14,7 @@ from satchel.domain.spelling import as_written, json_as_written
 from satchel.domain.tokens import TokenCounter, message_tokens
 
 RUNNING = "(still running: there is no result yet)"
-UNKNOWN = "(unknown: the call was made, its outcome was not recorded; it may or may not have happened)"
+UNKNOWN = "(unknown: nothing says what came of this call; it may or may not have happened)"
 UNNAMED = "unnamed_tool"
 INTERRUPTED = " [interrupted here]"
 

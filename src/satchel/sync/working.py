@@ -10,6 +10,7 @@ from satchel.context import Context
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
 from satchel.domain.page import Page
+from satchel.domain.pending import PendingCall
 from satchel.domain.question import Approval
 from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
@@ -158,6 +159,15 @@ class RunContext:
         function does not run, and its result, as JSON gives it back, is returned. Raises ToolCallFailed when it raised, now
         or then."""
         return call_tool(self, tool, arguments, function, step=step, tool_call_id=tool_call_id)
+
+    def pending_calls(self) -> tuple[PendingCall, ...]:
+        """The tool calls in the newest answer of this run, in order, that have no result yet and are not open.
+
+        Where an agent begins that is called from its start (after a question, or a lost worker): what its model asked for
+        stands in the session already. ``may_have_happened`` is true of a call that an earlier attempt began and died in. A
+        call without a label (``id``) cannot be answered, and is left out.
+        """
+        return self._loop.call(self._async.pending_calls())
 
     def ask(
         self, name: str, question: str, *, schema: Mapping[str, Any] | None = None, expires_in: float = EXPIRES_IN

@@ -98,3 +98,45 @@ class OwnRunSuite(StoreSuite):
             await waiting
         assert (await stage.record(sid)).queue == ()
         assert [m.status for m in await stage.sessions().messages(sid)] == ["unanswered"]
+
+    async def test_what_a_model_asked_for_and_nobody_did_is_pending(self, stage: Stage) -> None:
+        sid = await stage.session()
+
+        def asked(label: str | None, name: str, arguments: object) -> dict[str, object]:
+            labelled = {} if label is None else {"id": label}
+            return labelled | {"type": "function", "function": {"name": name, "arguments": arguments}}
+
+        async with stage.sessions(ADAS_AGENT).run(sid, input="go") as run:
+            assert await run.pending_calls() == ()
+            first = [asked("a", "look", "{}"), asked("b", "look", "{}")]
+            await run.append_message({"role": "assistant", "content": None, "tool_calls": first})
+            async with run.tool("look", {}, tool_call_id="a"):
+                assert [call.tool_call_id for call in await run.pending_calls()] == [
+                    "b"
+                ]  # nobody does one twice at once
+            async with run.tool("look", {}, tool_call_id="b"):
+                pass
+            assert await run.pending_calls() == ()
+            second = [  # whose provider counts its labels anew each time
+                asked("a", "pay", '{"amount": 6.20}'),
+                asked(None, "pay", "{}"),
+                asked("b", "支付", "not JSON"),
+                asked("c", "pay", ""),
+            ]
+            answer = await run.append_message({"role": "assistant", "content": None, "tool_calls": second})
+            await run.append_message(said("one mom", "assistant"), interrupted=True)
+            pending = await run.pending_calls()
+            assert [(call.tool_call_id, call.tool, call.arguments) for call in pending] == [
+                ("a", "pay", {"amount": 6.2}),
+                ("b", "支付", "not JSON"),
+                ("c", "pay", {}),
+            ]
+            names = [f"pay-{answer.seq}.0", f"call-{answer.seq}.1", f"pay-{answer.seq}.2"]
+            assert [call.name for call in pending] == names
+            assert {call.message_seq for call in pending} == {answer.seq}
+            await run.append_message({"role": "tool", "tool_call_id": "b", "content": "no such tool"})
+            assert [call.tool_call_id for call in await run.pending_calls()] == ["a", "c"]
+            await run.append_message(said("I give up.", "assistant"))
+            assert await run.pending_calls() == ()
+        async with stage.sessions(ADAS_AGENT).run(sid, input="again") as run:
+            assert await run.pending_calls() == ()  # what an earlier run's model asked for is not this one's to do

@@ -13,12 +13,14 @@ from satchel.context import Context
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
 from satchel.domain.page import Page
+from satchel.domain.pending import PendingCall
 from satchel.domain.question import Approval
 from satchel.domain.run import Attempt, Run
 from satchel.domain.session import Session
 from satchel.domain.tool_call import ToolCall
 from satchel.engine import RunSuspended, TextStream, ToolUse
 from satchel.errors import RunFenced
+from satchel.pending import pending_of
 from satchel.questions import EXPIRES_IN
 from satchel.streaming import StreamedAnswer
 from satchel.worker.carried_stream import CarriedStream
@@ -176,6 +178,9 @@ class CarriedContext:
         tool_call_id: str | None = None,
     ) -> Any:
         return await call_tool(self.tool, tool, arguments, function, step=step, tool_call_id=tool_call_id)
+
+    async def pending_calls(self) -> tuple[PendingCall, ...]:
+        return await pending_of(self)
 
     async def ask(
         self, name: str, question: str, *, schema: Mapping[str, Any] | None = None, expires_in: float = EXPIRES_IN

@@ -11,6 +11,7 @@ import msgspec
 from satchel.domain.event import CHAT_FORMAT
 from satchel.domain.exchange import INTERRUPTED
 from satchel.domain.message import Message
+from satchel.domain.pending import asked_calls
 from satchel.domain.tool_call import ToolCall
 from satchel.engine import RunContext
 from satchel.engines.chat.answer import CallAsked, parsed_object
@@ -71,14 +72,9 @@ def _tell(story: Story, message: Message) -> None:
 
 
 def _calls_of(body: Mapping[str, Any]) -> list[CallAsked]:
-    calls = []
-    for call in body.get("tool_calls") or ():
-        function = call.get("function")
-        function = function if isinstance(function, Mapping) else {}
-        name, arguments, label = function.get("name"), function.get("arguments"), call.get("id")
-        if isinstance(label, str):
-            calls.append(CallAsked(label=label, tool=str(name or ""), arguments=str(arguments or "")))
-    return calls
+    return [
+        CallAsked(label=call.label, tool=call.tool, arguments=str(call.arguments or "")) for call in asked_calls(body)
+    ]
 
 
 async def lost_calls(ctx: RunContext, *, after: int) -> list[ToolCall]:
