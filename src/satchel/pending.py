@@ -38,7 +38,8 @@ async def _newest_answer(ctx: RunContext) -> tuple[Message | None, set[str]]:
 
 
 async def _begun(ctx: RunContext, *, after: int) -> tuple[set[str], set[str]]:
-    """The labels of this run's calls since then that are open, and of those whose outcome nobody knows."""
+    """The labels of this run's calls since then that are open, and of those that were left in the middle: what they had done by
+    then is done."""
     is_open: set[str] = set()
     lost: set[str] = set()
     cursor: str | None = None
@@ -47,7 +48,7 @@ async def _begun(ctx: RunContext, *, after: int) -> tuple[set[str], set[str]]:
         for call in page.items:
             if call.seq <= after:
                 return is_open, lost
-            if call.tool_call_id is not None and call.status in ("started", "unknown"):
+            if call.tool_call_id is not None and call.status in ("started", "unknown", "cancelled"):
                 (is_open if call.is_open else lost).add(call.tool_call_id)
         cursor = page.next
         if cursor is None:

@@ -48,7 +48,7 @@ def _before_answer(answer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 if _point:
-    Writer._commit = _around_commit(Writer._commit)  # type: ignore[assignment, method-assign]  # noqa: SLF001  # the very instant is the point
+    Writer.commit_open = _around_commit(Writer.commit_open)  # type: ignore[assignment, method-assign]  # the very instant is the point
     Answer.__call__ = _before_answer(Answer.__call__)  # type: ignore[method-assign]  # the same
 
 

@@ -19,7 +19,7 @@ class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
 
     ``arguments``: the JSON value that the model wrote; its text, where that is no JSON. ``name`` names the call within its
     run, in every attempt alike: for ``ask``, ``approve`` and ``step``. ``message_seq`` is that of the answer.
-    ``may_have_happened``: an earlier attempt began it and died, and nobody knows the outcome.
+    ``may_have_happened``: it was begun before and left in the middle (its worker died or was stopped).
     """
 
     tool_call_id: str
@@ -56,7 +56,7 @@ def asked_calls(message: Mapping[str, Any]) -> list[AskedCall]:
 def pending_calls(
     message: Mapping[str, Any], seq: int, answered: Collection[str], lost: Collection[str]
 ) -> tuple[PendingCall, ...]:
-    """Those of the answer at ``seq`` whose label is not ``answered``. ``lost``: labels of calls whose outcome is unknown."""
+    """Those of the answer at ``seq`` whose label is not ``answered``. ``lost``: labels of calls that were left in the middle."""
     return tuple(
         PendingCall(
             tool_call_id=call.label,
