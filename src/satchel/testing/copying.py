@@ -11,7 +11,8 @@ import pytest
 
 from satchel.domain.principal import Principal
 from satchel.domain.record import SessionRecord
-from satchel.errors import SessionDeleted, SessionNotFound, StoreUnavailable
+from satchel.domain.run import Attempt, Run
+from satchel.errors import RunFenced, SessionDeleted, SessionNotFound, StoreUnavailable
 from satchel.opened import OpenStore
 from satchel.store import Change, Outcome
 from satchel.stores.memory import MemoryStore
@@ -265,6 +266,33 @@ class CopySuite(BetweenStores):
             assert (await everything(stage, sid))[1:] == (await everything(other, sid))[1:]
         assert [one.session_id for one in (await stage.sessions(BOB).list_sessions()).items] == [sid]
         assert await move(other.opened, stage.opened) == {sid: "exists"}
+
+    @pytest.mark.parametrize("was", ["completed", "running", "queued"])
+    async def test_a_run_that_came_over_is_not_added_again_under_its_key(
+        self, stage: Stage, other: Stage, was: str
+    ) -> None:
+        sid = await other.session()
+        if was == "queued":
+            await other.started_run(sid)
+
+        async def add(where: Stage) -> Run:
+            return await where.runs().add_run(
+                sid, goal="g", input="one", start=True, on_busy="queue", idempotency_key="key-1"
+            )
+
+        first = await add(other)
+        if was == "completed":
+            await other.runs().complete_run(sid, Attempt(first.run_id, 1))
+        await move(other.opened, stage.opened)
+        before = await everything(stage, sid)
+        for _ in range(2):
+            again = await add(stage)
+            assert (again.run_id, again.number, again.replayed) == (first.run_id, first.number, True)
+            assert again.is_terminal
+        assert await everything(stage, sid) == before
+        with pytest.raises(RunFenced):  # it is executed once
+            async with stage.sessions(ADAS_AGENT).run(sid, goal="g", input="one", idempotency_key="key-1"):
+                raise AssertionError
 
     @pytest.mark.parametrize("who", ["a user", "the operator", "time", "time, and a user"])
     async def test_what_a_copy_ended_and_somebody_went_on_with_is_left(

@@ -92,8 +92,14 @@ class AddRun(RunDecision, frozen=True, kw_only=True):
         if self.start:
             require(self.principal, "work", "start runs; add_run adds one for an agent to execute")
 
-    def effect(self, state: SessionState, clock: Clock) -> Effect:
+    def effect(self, state: SessionState, clock: Clock) -> Effect | Unchanged:
         record = state.existing
+        there = state.runs.get(self.run_id)
+        if there is not None:  # its id is made of the key, and came over in a copy, as keys do not
+            answer = Answer(
+                version=record.version, at=clock.now, ids=(there.run_id,), seqs=(there.attempt,), status=there.status
+            )
+            return Unchanged(answer=answer, replayed=True)
         edit = Edit(state, clock, self.principal.actor)
         number = record.run_number + 1
         edit.fields["run_number"] = number
