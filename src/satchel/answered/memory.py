@@ -51,6 +51,8 @@ async def layer_until(access: Access, ref: SessionRef, holder: RunRow, version: 
         if not read_body(event.body, RunStarted).goes_on:
             began = event.seq
     layer, layer_at = MemoryPatch(), 0
+    if not began:  # it waited for its turn: what was written is of those that had it before
+        return layer, layer_at
     async for event in events_until(access, ref, "run_memory_changed", version, after=began):
         layer, layer_at = then(layer, _patch(event, ref)), event.version
     return layer, layer_at

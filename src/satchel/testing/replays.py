@@ -105,6 +105,8 @@ class _Work:
         run = await do(runs.add_run, goal="g", input="x", memory="run", max_attempts=3)
         attempt = await self._started(run.run_id)
         queued = await do(runs.add_run, goal="q", input="later", on_busy="queue")
+        await do(agent.update_working_memory, {"append": {"plan": "mine"}}, attempt=attempt)
+        late = await do(runs.add_run, goal="l", memory="run", on_busy="queue")  # has none of the layer before it
         call = await do(agent.start_tool_call, "t", {"z": 1}, step="s", attempt=attempt)
         await do(agent.finish_tool_call, call.seq, result=5, attempt=attempt)
         await do(agent.start_tool_call, "t", {"z": 1}, step="s", attempt=attempt)  # is told the outcome
@@ -128,6 +130,9 @@ class _Work:
         attempt = await self._started(queued.run_id)
         await do(runs.add_step, attempt, "m", input_tokens=1)
         await do(runs.fail_run, attempt, code="x", message="y")
+        attempt = await self._started(late.run_id)
+        await do(agent.update_working_memory, {"append": {"plan": "late"}}, attempt=attempt)
+        await do(runs.complete_run, attempt)
         waiting = await do(runs.add_run, goal="w", input="never")
         await do(runs.cancel_run, waiting.run_id)
 
