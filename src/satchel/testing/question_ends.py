@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from satchel.domain.clock import SECOND
+from satchel.domain.principal import Principal
 from satchel.domain.run import Attempt
 from satchel.errors import IllegalTransition, RunActive, SessionNotFound
 from satchel.testing.questions import DAY, MICROSECOND, waiting_run
-from satchel.testing.stage import ADA, STRANGERS, Stage, lasting, refused
+from satchel.testing.stage import ADA, OPERATOR, STRANGERS, Stage, lasting, refused
 from satchel.testing.suite import StoreSuite
 from satchel.testing.wrappers import RivalStore
 
@@ -97,6 +98,16 @@ class QuestionEndSuite(StoreSuite):
         assert (expired.status, expired.runs[0].status) == ("EXPIRED", "FAILED")
         assert (await stage.record(sid)).closed_at == asked_at + 1_060 * SECOND
         assert expired.runs[0].run_id == run_id
+
+    @pytest.mark.parametrize("who", [ADA, OPERATOR], ids=["its user", "the operator"])
+    async def test_an_answer_begins_the_idle_time_anew_whoever_gives_it(self, stage: Stage, who: Principal) -> None:
+        sid = await stage.session(policy=lasting(idle=60))
+        run_id, _ = await waiting_run(stage, sid, expires_in=DAY)
+        stage.clock.pass_time(DAY / 2)
+        await stage.runs(who).answer_run(sid, run_id, 3)
+        stage.clock.pass_time(59)
+        assert (await stage.sweep()).expired == 0
+        assert (await stage.runs().start_run(sid, run_id)).status == "RUNNING"
 
     async def test_nobody_comes_for_a_year_and_each_end_is_dated_right(self, stage: Stage) -> None:
         sid = await stage.session(policy=lasting(idle=60, retention=10 * DAY))

@@ -154,6 +154,7 @@ class AnswerRun(RunDecision, frozen=True, kw_only=True):
         turn: Turn | None = edit.get("turn")
         assert turn is not None  # a WAITING run has it
         edit.fields["turn"] = msgspec.structs.replace(turn, status="READY", expires_at=None)
+        edit.is_active()  # the run kept its session from idling, and READY it does not: the operator may answer too
         return edit.finish(run_answer(edit, row))
 
 
