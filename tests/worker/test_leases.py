@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -311,6 +312,34 @@ async def test_a_cancelled_worker_hands_back_at_once(stage: Stage) -> None:
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 10)
     assert (await stage.now(run)).status == "READY"
+
+
+@pytest.mark.parametrize("cancellations", [1, 2])
+async def test_a_worker_that_is_cancelled_in_its_grace_time_leaves_nothing_behind(
+    stage: Stage, cancellations: int
+) -> None:
+    inside = threading.Event()
+
+    async def wait(ctx: RunContext) -> None:
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):  # it takes its time
+                inside.set()
+                await asyncio.sleep(60)
+
+    before = asyncio.all_tasks()
+    worker = Worker(stage.store, {"shop": wait}, grace=60)
+    task = asyncio.create_task(worker.run_forever())
+    run = await stage.added("shop", max_attempts=2)
+    await until(inside.is_set)
+    worker.stop()
+    for _ in range(cancellations):
+        await asyncio.sleep(0.1)
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 10)
+    assert worker.held_runs == ()
+    assert asyncio.all_tasks() == before  # nobody renews the lease of what is left
+    assert (await stage.now(run)).status == ("READY" if cancellations == 1 else "RUNNING")
 
 
 async def test_handing_back_is_for_the_attempt_that_holds_the_run(stage: Stage) -> None:

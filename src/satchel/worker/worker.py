@@ -107,25 +107,38 @@ class Worker:
             self.stop()
             for duty in (*duties, stopped):
                 duty.cancel()
-            await asyncio.gather(*duties, stopped, return_exceptions=True)
-            await self._let_go(grace)
+            try:
+                await asyncio.gather(*duties, stopped, return_exceptions=True)
+            except asyncio.CancelledError:
+                grace = 0.0
+                raise
+            finally:
+                await self._let_go(grace)
         for duty in duties:
             if not duty.cancelled():
                 duty.result()  # a fault of ours: it is to be heard
 
     async def _let_go(self, grace: float) -> None:
-        if self._slots and grace > 0:
-            await asyncio.wait(self._slots, timeout=grace)
+        """A cancellation cuts short what it meets: the grace time, or the moment for the last commits."""
+        try:
+            if self._slots and grace > 0:
+                await asyncio.wait(self._slots, timeout=grace)
+        finally:
+            await self._hand_back()
+
+    async def _hand_back(self) -> None:
         self._is_letting_go = True
         for holding in self._holdings:
             holding.hand_back()
-        if self._slots:
-            await asyncio.wait(self._slots, timeout=TELLING + LAST_WORDS)
-        self._is_over = True
-        for slot in self._slots:
-            slot.cancel()
-        await asyncio.gather(*self._slots, return_exceptions=True)
-        await self._threads.close()
+        try:
+            if self._slots:
+                await asyncio.wait(self._slots, timeout=TELLING + LAST_WORDS)
+        finally:
+            self._is_over = True
+            for slot in self._slots:
+                slot.cancel()
+            await asyncio.gather(*self._slots, return_exceptions=True)
+            await self._threads.close()
 
     # -- claiming
 
