@@ -1,18 +1,23 @@
-"""What a run's context builds on tool calls and questions: a function as a tool call, and a tool call that a human approves."""
+"""What a run's context builds on tool calls and questions: a block that is entered or leaves nothing open, a function as a
+tool call, and a tool call that a human approves."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from satchel.domain.json_text import admit_value, decode
 from satchel.domain.question import Approval
 from satchel.edited import EditedCalls
 from satchel.engine import ToolUse
-from satchel.errors import ToolCallFailed
+from satchel.errors import SatchelError, ToolCallFailed
 from satchel.failing import readable
+
+T = TypeVar("T")
 
 APPROVAL: dict[str, Any] = {
     "type": "object",
@@ -39,6 +44,22 @@ class Asks(Protocol):
     def __call__(
         self, name: str, question: str, *, schema: dict[str, Any] | None = None, expires_in: float = ...
     ) -> Awaitable[Any]: ...
+
+
+async def begun(work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[object]]) -> T:
+    """What ``work`` begins, for a block that is about to be entered. Who is cancelled meanwhile does not know whether it is
+    there: it is waited for, and undone."""
+    beginning = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(beginning)
+    except asyncio.CancelledError:
+        await asyncio.shield(_undone(beginning, undo))
+        raise
+
+
+async def _undone(beginning: Awaitable[T], undo: Callable[[T], Awaitable[object]]) -> None:
+    with contextlib.suppress(SatchelError):  # whatever refused it: the cancellation is to be heard
+        await undo(await beginning)
 
 
 async def call_tool(

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from satchel.calling import begun
 from satchel.errors import Conflict, IllegalTransition, NotFound, RunFenced, SessionNotActive, StoreError
 from satchel.failing import failure_of
 
 if TYPE_CHECKING:
+    from satchel.domain.run import Run
     from satchel.runs import RunManager
     from satchel.working import RunInProgress
 
@@ -22,18 +24,14 @@ async def child_of(
 ) -> AsyncIterator[RunInProgress]:
     """Add a child run, and end it with the block: COMPLETED; CANCELLED, if it was told to stop or the block was cancelled;
     FAILED, if the block raises. Its parent's lease is its lease."""
-    adding = asyncio.ensure_future(
-        runs.add_child_run(parent.session_id, parent.attempt, goal=goal, agent=agent, metadata=metadata)
-    )
-    try:
-        run = await asyncio.shield(adding)
-    except asyncio.CancelledError:
-        with contextlib.suppress(Conflict, NotFound, StoreError):
-            left = parent.begin_child(await asyncio.shield(adding))
-            await _end_cancelled(runs, left)
-            parent.end_child(left)
-        raise
-    ctx = parent.begin_child(run)
+
+    async def end(run: Run) -> None:
+        left = parent.begin_child(run)
+        await _end_cancelled(runs, left)
+        parent.end_child(left)
+
+    adding = runs.add_child_run(parent.session_id, parent.attempt, goal=goal, agent=agent, metadata=metadata)
+    ctx = parent.begin_child(await begun(adding, end))
     try:
         yield ctx
     except asyncio.CancelledError:

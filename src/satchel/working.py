@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from satchel.calling import approve, call_tool
+from satchel.calling import approve, begun, call_tool
 from satchel.children import child_of
 from satchel.context import Context
 from satchel.domain.memory import WorkingMemory
@@ -287,9 +287,10 @@ class RunInProgress:
     ) -> AsyncIterator[ToolUse]:
         if step is not None:
             self._check_step(step, tool, arguments)
-        started = await self._sessions.start_tool_call(
+        starting = self._sessions.start_tool_call(
             self.session_id, tool, arguments, tool_call_id=tool_call_id, step=step, attempt=self._attempt
         )
+        started = await begun(starting, self._finish_unused)
         if step is not None:
             self._steps[step] = hash_arguments(tool, arguments)
         call = OpenTool(started)
@@ -362,6 +363,11 @@ class RunInProgress:
         for run in await self._runs.list_runs(self.session_id, parent_run_id=self._run.run_id, status="RUNNING"):
             if run.cancel_requested and run.run_id in self._children:
                 self._children[run.run_id].notice_cancel()
+
+    async def _finish_unused(self, started: ToolCall) -> None:
+        """The tool will not run."""
+        if started.is_open:
+            await self._finish(OpenTool(started), cancelled=True)
 
     async def _finish(self, call: OpenTool, *, result: Any = None, error: Any = None, cancelled: bool = False) -> None:
         await self._sessions.finish_tool_call(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
+from satchel.domain.limits import Limits
 from satchel.domain.run import Attempt
-from satchel.errors import RunFenced
+from satchel.engine import RunContext
+from satchel.errors import LimitExceeded, RunFenced
 from satchel.testing.children import family, run_of
 from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, Stage, refused, said, unchanged
 from satchel.testing.suite import StoreSuite
@@ -113,3 +116,26 @@ class ChildEndSuite(StoreSuite):
                 assert child.is_cancelled
             assert (await stage.runs().get_run(sid, child.run.run_id)).status == "CANCELLED"
         assert (await stage.runs().get_run(sid, run.run.run_id)).status == "CANCELLED"
+
+    async def test_a_caller_that_is_cancelled_while_its_child_run_is_refused_is_cancelled(self, stage: Stage) -> None:
+        few = Stage(stage.store, stage.clock, limits=Limits(open_children=1))
+        sid = await few.session()
+
+        async def begin(run: RunContext) -> None:
+            try:
+                async with run.child("one too many"):
+                    raise AssertionError
+            except LimitExceeded:
+                task = asyncio.current_task()
+                assert task is not None
+                assert not task.cancelling()
+
+        async with few.sessions(ADAS_AGENT).run(sid) as run, run.child("first"):
+            for turns in range(12):
+                beginning = asyncio.create_task(begin(run))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                beginning.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await beginning
+            assert len((await few.record(sid)).children) == 1

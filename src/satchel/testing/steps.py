@@ -9,6 +9,7 @@ import pytest
 
 from satchel.domain.run import Attempt
 from satchel.domain.tool_call import ToolCall
+from satchel.engine import RunContext
 from satchel.errors import InvalidInput, LimitExceeded, RunFenced, StepOpen, ToolCallFailed
 from satchel.testing.stage import ADA, ADAS_AGENT, Stage, asking, refused, unchanged
 from satchel.testing.suite import StoreSuite
@@ -117,6 +118,33 @@ class StepSuite(StoreSuite):
         for _ in range(2):
             given = await agent.start_tool_call(sid, "t", step="s", attempt=attempt, idempotency_key="k2")
             assert (given.seq, given.result) == (first.seq, 1)
+
+    async def test_a_tool_that_is_left_while_its_call_is_written_leaves_no_call_open(self, stage: Stage) -> None:
+        sid = await stage.session()
+        ran = 0
+
+        async def use(run: RunContext) -> None:
+            nonlocal ran
+            async with run.tool("t", {"a": 1}, tool_call_id="call-1", step="s") as call:
+                ran += 1
+                await asyncio.sleep(60)
+                call.result = "late"
+
+        async with stage.sessions(ADAS_AGENT).run(sid) as run:
+            for turns in range(12):
+                using = asyncio.create_task(use(run))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                using.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await using
+                assert (await stage.record(sid)).open_calls == ()
+            async with run.tool("t", {"a": 1}, tool_call_id="call-1", step="s") as call:
+                assert not call.is_replayed
+                call.result = "done"
+        *left, last = [call.status for call in await stage.sessions().tool_history(sid)]
+        assert (set(left), last) == ({"cancelled"}, "succeeded")
+        assert ran < len(left)  # some were written, and left before they ran
 
     async def test_a_wrong_step_is_refused_by_name(self, stage: Stage) -> None:
         sid = await stage.session()

@@ -275,7 +275,15 @@ class CarriedBlock(AbstractAsyncContextManager[T]):
         self._block = block
 
     async def __aenter__(self) -> T:
-        return await self._ctx.carry(self._block.__aenter__)
+        entering = asyncio.ensure_future(self._ctx.carry(self._block.__aenter__))
+        try:
+            return await asyncio.shield(entering)
+        except asyncio.CancelledError as leaving:  # what was begun is not left open: nobody is in the block
+            await asyncio.wait({entering})
+            if not entering.cancelled() and entering.exception() is None:
+                with suppress(RunFenced):  # let go of meanwhile
+                    await self.__aexit__(type(leaving), leaving, None)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
