@@ -33,9 +33,7 @@ async def working(
     except CancelRequested:
         await _end_quietly(runs, ctx, cancelled=True)
         raise
-    except RunFenced:
-        raise  # somebody else ended it: nothing is ours to end any more
-    except Exception as error:
+    except Exception as error:  # also RunFenced: it may be another run's, and an end of what is lost is refused
         await _end_quietly(runs, ctx, error=error)
         raise
     else:

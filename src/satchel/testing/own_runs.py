@@ -41,6 +41,22 @@ class OwnRunSuite(StoreSuite):
         assert "ZeroDivisionError" in shown.runs[0].error.message
         assert shown.tool_history[0].status == "failed"
 
+    @pytest.mark.parametrize("whose", ["a child run", "another run"])
+    async def test_a_block_that_another_runs_fence_ends_leaves_no_run_behind(self, stage: Stage, whose: str) -> None:
+        sid, elsewhere = await stage.session(), await stage.session()
+        sessions, runs = stage.sessions(ADAS_AGENT), stage.runs()
+        _, lost = await stage.started_run(elsewhere)
+        await runs.fail_run(elsewhere, lost, code="lost")
+        with pytest.raises(RunFenced):
+            async with sessions.run(sid) as run:
+                if whose == "another run":
+                    await sessions.append_message(elsewhere, said("late", "assistant"), attempt=lost)
+                async with run.child("part") as child:
+                    await runs.end_cancelled_run(sid, child.attempt)
+                    await child.append_message(said("late", "assistant"))
+        ended = await runs.get_run(sid, run.run.run_id)
+        assert (ended.status, ended.error and ended.error.code) == ("FAILED", "agent_error")
+
     async def test_a_repeated_call_of_sessions_run_does_not_execute_the_run_twice(self, stage: Stage) -> None:
         sid = await stage.session()
         sessions = stage.sessions(ADAS_AGENT)
