@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from satchel.access import checked_attempt, checked_flag
 from satchel.domain.ids import checked_id
 from satchel.domain.run import Attempt, Run
+from satchel.errors import Conflict, OutcomeUnknown, StoreBusy, StoreUnavailable
 from satchel.questions import EXPIRES_IN, Asked, ask, give_answer, is_answered
 from satchel.runs.adding import RunAdding
 from satchel.runs.checks import LEASE, checked_lease, ended_instead
@@ -70,5 +74,15 @@ class RunAsking(RunAdding, RunReading):
         checked_id(run_id, field="run_id", limits=self._access.limits)
         checked_lease(lease)
         if await is_answered(self._access, session_id, run_id, lease=lease):
-            return await self.start_run(session_id, run_id, lease=lease)
+            with contextlib.suppress(Conflict):  # somebody ended it since
+                return await self._go_on(session_id, run_id, lease)
         raise ended_instead(await self.get_run(session_id, run_id))
+
+    async def _go_on(self, session_id: str, run_id: str, lease: float) -> Run:
+        """While the store is away the answer is not lost with it: only the lease's end ends the wait, once the store is back."""
+        key = f"answered-{os.urandom(16).hex()}"  # a start whose outcome is unknown finds itself
+        while True:
+            try:
+                return await self.start_run(session_id, run_id, lease=lease, idempotency_key=key)
+            except (StoreUnavailable, StoreBusy, OutcomeUnknown):
+                await asyncio.sleep(min(1.0, lease / 10))

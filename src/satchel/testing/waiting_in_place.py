@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from satchel.domain.run import Run
-from satchel.errors import CancelRequested, InvalidInput, RunFenced
+from satchel.errors import (
+    CancelRequested,
+    InvalidInput,
+    OutcomeUnknown,
+    RunFenced,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+)
+from satchel.opened import OpenStore
+from satchel.sessions import SessionManager
+from satchel.store import Change, Outcome, Store
 from satchel.testing.stage import ADA, ADAS_AGENT, Stage, refused
 from satchel.testing.suite import StoreSuite
+from satchel.testing.wrappers import StoreWrapper
 
 
 async def waiting_now(stage: Stage, sid: str) -> Run:
@@ -21,6 +34,23 @@ async def waiting_now(stage: Stage, sid: str) -> Run:
             return found[0]
         await asyncio.sleep(0.001)
     raise AssertionError("no run asked anything")
+
+
+class BreakingStore(StoreWrapper):
+    """Raises ``trouble`` for the next ``breaks`` writes of a run's start; those of an unknown outcome are there."""
+
+    def __init__(self, inner: Store, trouble: type[StoreError]) -> None:
+        super().__init__(inner)
+        self.trouble = trouble
+        self.breaks = 0
+
+    async def commit(self, changes: Sequence[Change]) -> list[Outcome]:
+        if self.breaks and any(event.kind == "run_started" for change in changes for event in change.events):
+            self.breaks -= 1
+            if self.trouble is OutcomeUnknown:
+                await self.inner.commit(changes)
+            raise self.trouble("the network is gone")
+        return await self.inner.commit(changes)
 
 
 class WaitingInPlaceSuite(StoreSuite):
@@ -49,6 +79,26 @@ class WaitingInPlaceSuite(StoreSuite):
         (run,) = (await sessions.get_session(sid)).runs
         assert (run.status, run.attempt) == ("COMPLETED", 3)
         assert (await stage.kinds(sid)).count("question_asked") == 2
+
+    @pytest.mark.parametrize("trouble", [StoreUnavailable, StoreBusy, OutcomeUnknown])
+    async def test_a_store_that_is_away_when_the_answer_comes_does_not_lose_it(
+        self, stage: Stage, trouble: type[StoreError]
+    ) -> None:
+        sid = await stage.session()
+        broken = BreakingStore(stage.store, trouble)
+        sessions = SessionManager(OpenStore(broken), ADAS_AGENT)
+
+        async def answer() -> None:
+            waits = await waiting_now(stage, sid)
+            broken.breaks = 1 if trouble is OutcomeUnknown else 3
+            await stage.runs(ADA).answer_run(sid, waits.run_id, "yes")
+
+        answering = asyncio.create_task(answer())
+        async with sessions.run(sid, lease=1) as ctx:
+            assert await ctx.ask("sure", "?") == "yes"
+            assert (ctx.attempt.attempt, broken.breaks) == (2, 0)
+        await answering
+        assert (await stage.runs().get_run(sid, ctx.run.run_id)).status == "COMPLETED"
 
     async def test_a_client_that_waits_in_place_and_dies_ends_its_run(self, stage: Stage) -> None:
         sid = await stage.session()
