@@ -137,8 +137,8 @@ class StreamedAnswer:
         return self._waiting > WAITING
 
     async def room(self) -> None:
-        """Until less waits to be stored. Raises what refused the text."""
-        while self.is_full and self._failure is None:
+        """Until less waits to be stored, or the message is at its end. Raises what refused the text."""
+        while self.is_full and self._failure is None and not self._is_final:
             self._room.clear()
             await self._room.wait()
         if self._failure is not None:
@@ -267,6 +267,7 @@ class StreamedAnswer:
     def _close(self) -> None:
         with self._lock:
             self._is_final = True
+        self._room.set()  # no more is stored in pieces: nobody would wake who waits for that
 
 
 @asynccontextmanager

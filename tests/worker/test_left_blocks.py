@@ -1,4 +1,4 @@
-"""Blocks of an agent in a worker that are left while they are entered."""
+"""Blocks of an agent that are left while they are entered, or while somebody else is in them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from satchel import OpenStore, RunContext
+from satchel import OpenStore, Principal, RunContext, SessionManager
 from satchel.store import Change, Outcome
 from satchel.stores.memory import MemoryStore
 from satchel.testing.wrappers import StoreWrapper
-from tests.worker.stage import Stage, working
+from tests.worker.stage import TENANT, Stage, working
 
 
 class SlowStore(StoreWrapper):
@@ -48,3 +48,33 @@ async def test_a_block_that_is_left_while_it_is_entered_leaves_nothing_open(bloc
         run = await stage.ended(await stage.added("shop"))
     assert (run.status, run.error, left) == ("COMPLETED", None, [0, 1])
     assert await stage.calls(run.session_id) == ["cancelled", "succeeded"][block == "child" :]
+
+
+@pytest.mark.parametrize("where", ["in place", "in a worker"])
+async def test_who_waits_to_write_is_not_kept_by_the_end_of_the_message(where: str) -> None:
+    slow = SlowStore(MemoryStore())
+    stage = Stage(OpenStore(slow))
+    text = "a" * 100_000
+
+    async def agent(ctx: RunContext) -> None:
+        slow.pause = 0.3
+        async with ctx.stream() as answer:
+            writing = asyncio.create_task(answer.write(text))
+            await asyncio.sleep(0.1)
+            assert not writing.done()
+            slow.pause = 0.0
+        assert answer.text == text
+        await asyncio.wait_for(writing, 5)
+
+    if where == "in place":
+        sessions = SessionManager(stage.store, Principal.agent("shop", tenant_id=TENANT, acting_for="ada"))
+        sid = await stage.session()
+        async with sessions.run(sid) as run:
+            await agent(run)
+    else:
+        async with working(stage.store, {"shop": agent}):
+            ended = await stage.ended(await stage.added("shop"))
+        assert ended.error is None
+        sid = ended.session_id
+    (message,) = await stage.sessions.messages(sid)
+    assert (message.content, message.status) == (text, "complete")

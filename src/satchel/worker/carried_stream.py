@@ -57,6 +57,8 @@ class CarriedAnswer:
             raise self._ctx.fenced() from None
         if self._answer.is_full:
             await self._ctx.carry(self._answer.room)
+            if self._ctx.is_released:
+                raise self._ctx.fenced()
         else:
             await asyncio.sleep(0)  # code that only writes hears of a cancellation here
 
