@@ -208,9 +208,10 @@ class RunContext(Protocol):
         """Ask a human, and wait. The answer is a JSON value, one that fits ``schema`` (a JSON Schema).
 
         The first call makes the run WAITING. In a worker the agent is left there, by RunSuspended, and called again from its
-        start once somebody answered (``RunManager.answer_run``); in ``sessions.run`` it waits in place. A question that was
-        answered in this run returns at once: the name decides. After ``expires_in`` seconds without an answer the run is
-        FAILED with ``question_expired``. Raises ToolCallOpen inside a tool call, CancelRequested once the run was asked to
+        start once somebody answered (``RunManager.answer_run``); in ``sessions.run`` it waits in place, and a run whose wait
+        was left (by a timeout of its own) writes nothing more, unless it asks the same again, and is CANCELLED at the end of its
+        block. A question that was answered in this run returns at once: the name decides. After ``expires_in`` seconds without
+        an answer the run is FAILED with ``question_expired``. Raises ToolCallOpen inside a tool call, CancelRequested once the run was asked to
         stop, InvalidInput, LimitExceeded; RunFenced when the run ended while it waited in place.
         """
         ...

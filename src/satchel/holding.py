@@ -37,11 +37,16 @@ async def working(
         await _end_quietly(runs, ctx, error=error)
         raise
     else:
-        with contextlib.suppress(SessionNotActive):  # closed in the block: that ended the run already
-            if ctx.is_cancelled:
-                await runs.end_cancelled_run(ctx.session_id, ctx.attempt)
-            else:
-                await runs.complete_run(ctx.session_id, ctx.attempt, stop_reason=ctx.stop_reason)
+        try:
+            with contextlib.suppress(SessionNotActive):  # closed in the block: that ended the run already
+                if ctx.is_cancelled:
+                    await runs.end_cancelled_run(ctx.session_id, ctx.attempt)
+                else:
+                    await runs.complete_run(ctx.session_id, ctx.attempt, stop_reason=ctx.stop_reason)
+        except RunFenced:
+            if ctx.is_asking:  # the block left the wait for an answer, by a timeout say
+                await _end_quietly(runs, ctx, cancelled=True)
+            raise
     finally:
         renewal.cancel()
         await asyncio.wait((renewal,))  # not the task itself: a cancellation of its own looks like one of this caller

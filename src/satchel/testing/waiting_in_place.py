@@ -149,6 +149,18 @@ class WaitingInPlaceSuite(StoreSuite):
         (run,) = (await stage.sessions().get_session(sid)).runs
         assert (run.status, run.question) == ("CANCELLED", None)
 
+    async def test_a_run_whose_wait_was_left_ends_with_its_block(self, stage: Stage) -> None:
+        sid = await stage.session()
+        with pytest.raises(RunFenced):
+            async with stage.sessions(ADAS_AGENT).run(sid) as ctx:
+                asking = asyncio.create_task(ctx.ask("sure", "?"))
+                await waiting_now(stage, sid)
+                asking.cancel()  # as a timeout does
+                await asyncio.wait({asking})
+        run = await stage.runs(ADA).get_run(sid, ctx.run.run_id)
+        assert (run.status, run.question) == ("CANCELLED", None)
+        assert (await stage.record(sid)).turn is None
+
     async def test_a_run_of_ones_own_that_is_to_stop_asks_nothing_and_is_cancelled(self, stage: Stage) -> None:
         sid = await stage.session()
         with pytest.raises(CancelRequested):
