@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -12,10 +13,12 @@ from satchel.domain.run import Attempt, Run
 from satchel.errors import CancelRequested, IllegalTransition, NotFound, RunFenced, SessionNotActive, StoreError
 from satchel.failing import failure_of
 from satchel.runs import RunManager
+from satchel.working import RunInProgress
 
 if TYPE_CHECKING:
     from satchel.sessions import SessionManager
-from satchel.working import RunInProgress
+
+_log = logging.getLogger("satchel.runs")
 
 
 @asynccontextmanager
@@ -70,6 +73,8 @@ async def _renew(runs: RunManager, ctx: RunInProgress, lease: float) -> None:
             return
         except StoreError:
             continue  # away for a while: the lease has two more tries
+        except Exception:  # noqa: BLE001  # a service's 500, say: so it has whatever is raised
+            _log.warning("the lease of run %s was not renewed; it is tried again", ctx.run.run_id, exc_info=True)
 
 
 async def _end_quietly(

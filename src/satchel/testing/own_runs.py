@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from satchel.errors import RunFenced
+from satchel.errors import RunFenced, ServiceRefused, StoreUnavailable
+from satchel.opened import OpenStore
+from satchel.sessions import SessionManager
+from satchel.store import Change, Outcome, Store
 from satchel.testing.stage import ADAS_AGENT, AGENT, Stage, said
 from satchel.testing.suite import StoreSuite
+from satchel.testing.wrappers import StoreWrapper
+
+
+class FailingRenewals(StoreWrapper):
+    """The first renewal of a lease raises ``error``."""
+
+    def __init__(self, inner: Store, error: Exception) -> None:
+        super().__init__(inner)
+        self.error = error
+        self.renewed = 0
+
+    async def commit(self, changes: Sequence[Change]) -> list[Outcome]:
+        if changes and not any(change.events for change in changes):
+            self.renewed += 1
+            if self.renewed == 1:
+                raise self.error
+        return await self.inner.commit(changes)
 
 
 class OwnRunSuite(StoreSuite):
@@ -56,6 +77,26 @@ class OwnRunSuite(StoreSuite):
                     await child.append_message(said("late", "assistant"))
         ended = await runs.get_run(sid, run.run.run_id)
         assert (ended.status, ended.error and ended.error.code) == ("FAILED", "agent_error")
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            StoreUnavailable("gone"),
+            ServiceRefused(status=500, problem="internal_error", detail=""),
+            RuntimeError("odd"),
+        ],
+        ids=["away", "refused", "odd"],
+    )
+    async def test_a_renewal_that_fails_once_loses_no_run(self, stage: Stage, error: Exception) -> None:
+        sid = await stage.session()
+        failing = FailingRenewals(stage.store, error)
+        async with SessionManager(OpenStore(failing), ADAS_AGENT).run(sid, lease=0.15) as run:
+            for _ in range(1_000):
+                if failing.renewed > 1:
+                    break
+                await asyncio.sleep(0.01)
+        assert failing.renewed > 1
+        assert (await stage.runs().get_run(sid, run.run.run_id)).status == "COMPLETED"
 
     async def test_a_repeated_call_of_sessions_run_does_not_execute_the_run_twice(self, stage: Stage) -> None:
         sid = await stage.session()
