@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from satchel.calling import begun
-from satchel.errors import Conflict, IllegalTransition, NotFound, RunFenced, SessionNotActive, StoreError
+from satchel.errors import RunFenced, SatchelError, SessionNotActive
 from satchel.failing import failure_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ async def child_of(
         await _end_cancelled(runs, ctx)  # whose write it was that was refused is not said
         raise
     except Exception as error:
-        with contextlib.suppress(Conflict, NotFound, StoreError):
+        with contextlib.suppress(SatchelError):
             failure = failure_of(error)
             await runs.fail_run(ctx.session_id, ctx.attempt, code=failure.code, message=failure.message)
         raise
@@ -56,5 +56,5 @@ async def child_of(
 
 
 async def _end_cancelled(runs: RunManager, ctx: RunInProgress) -> None:
-    with contextlib.suppress(RunFenced, IllegalTransition, SessionNotActive, NotFound, StoreError):
+    with contextlib.suppress(SatchelError):
         await runs.end_cancelled_run(ctx.session_id, ctx.attempt)

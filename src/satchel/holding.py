@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from satchel.domain.run import Attempt, Run
-from satchel.errors import CancelRequested, IllegalTransition, NotFound, RunFenced, SessionNotActive, StoreError
+from satchel.errors import CancelRequested, NotFound, RunFenced, SatchelError, SessionNotActive, StoreError
 from satchel.failing import failure_of
 from satchel.runs import RunManager
 from satchel.working import RunInProgress
@@ -81,7 +81,7 @@ async def _end_quietly(
     runs: RunManager, ctx: RunInProgress, *, cancelled: bool = False, error: Exception | None = None
 ) -> None:
     """End the run for a block that is leaving with its own exception, which is the one to be heard."""
-    with contextlib.suppress(RunFenced, IllegalTransition, SessionNotActive, NotFound, StoreError):
+    with contextlib.suppress(SatchelError):
         if ctx.is_asking:
             await asyncio.shield(_withdraw_question(runs, ctx))
         elif cancelled or error is None:

@@ -15,13 +15,11 @@ from satchel.domain.message import Message, admit_metadata
 from satchel.domain.run import Attempt
 from satchel.domain.stream import OVERHEAD, body_size
 from satchel.errors import (
-    Conflict,
     InvalidInput,
     LimitExceeded,
-    NotFound,
     OutcomeUnknown,
+    SatchelError,
     StoreBusy,
-    StoreError,
     StoreUnavailable,
 )
 from satchel.runs import RunManager
@@ -246,12 +244,12 @@ class StreamedAnswer:
             said[name] = value
 
     async def interrupt(self) -> None:
-        """What was said becomes an interrupted message. Raises nothing that a store or a lost run can be the reason of."""
+        """What was said becomes an interrupted message. Raises no refusal: why it was left is to be heard."""
         self._close()
         text = self.text
         if not text:
             return
-        with contextlib.suppress(Conflict, NotFound, StoreError):
+        with contextlib.suppress(SatchelError):
             await self._end({"role": "assistant", "content": text}, interrupted=True)
 
     async def _end(self, said: dict[str, Any], *, interrupted: bool) -> None:

@@ -22,7 +22,7 @@ from satchel.domain.session import Session
 from satchel.domain.tool_call import ToolCall, hash_arguments
 from satchel.edited import EditedCalls, told, untold
 from satchel.engine import ToolUse
-from satchel.errors import Conflict, InvalidInput, NotFound, RunFenced, StoreError
+from satchel.errors import InvalidInput, RunFenced, SatchelError
 from satchel.failing import readable
 from satchel.pending import pending_of
 from satchel.questions import EXPIRES_IN, Asked
@@ -312,13 +312,13 @@ class RunInProgress:
             yield call
         except BaseException as leaving:  # the block's own exception is the one to be heard
             cancelled = not isinstance(leaving, Exception)
-            with contextlib.suppress(Conflict, NotFound, StoreError):
+            with contextlib.suppress(SatchelError):
                 await finish(error=None if cancelled else readable(leaving), cancelled=cancelled)
             raise
         try:
             await finish(result=call.result, error=call.error)
         except InvalidInput as wrong:  # the tool did run: the history says so, whatever it gave back
-            with contextlib.suppress(Conflict, NotFound, StoreError):
+            with contextlib.suppress(SatchelError):
                 await finish(error=f"its result cannot be stored: {readable(wrong)}")
             raise
 

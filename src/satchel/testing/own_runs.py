@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -29,6 +31,21 @@ class FailingRenewals(StoreWrapper):
             self.renewed += 1
             if self.renewed == 1:
                 raise self.error
+        return await self.inner.commit(changes)
+
+
+class RefusingEnds(StoreWrapper):
+    """As a service in front of which a proxy has a bad day."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.refused = 0
+
+    async def commit(self, changes: Sequence[Change]) -> list[Outcome]:
+        kinds = {event.kind for change in changes for event in change.events}
+        if kinds & {"run_ended", "tool_call_finished", "message"}:
+            self.refused += 1
+            raise ServiceRefused(status=403, problem="http", detail="not now")
         return await self.inner.commit(changes)
 
 
@@ -97,6 +114,31 @@ class OwnRunSuite(StoreSuite):
                 await asyncio.sleep(0.01)
         assert failing.renewed > 1
         assert (await stage.runs().get_run(sid, run.run.run_id)).status == "COMPLETED"
+
+    @pytest.mark.parametrize("leaving", [ValueError, asyncio.CancelledError])
+    async def test_what_a_block_is_left_by_is_heard_whatever_refuses_its_end(
+        self, stage: Stage, leaving: type[BaseException]
+    ) -> None:
+        refusing = RefusingEnds(stage.store)
+        sessions = SessionManager(OpenStore(refusing), ADAS_AGENT)
+
+        async def leave(*blocks: str) -> None:
+            async with sessions.run(await stage.session()) as run, contextlib.AsyncExitStack() as stack:
+                opens: dict[str, Callable[[], Any]] = {
+                    "child": lambda: run.child("part"),
+                    "tool": lambda: run.tool("t"),
+                    "stream": run.stream,
+                }
+                entered = [await stack.enter_async_context(opens[name]()) for name in blocks]
+                if blocks == ("stream",):
+                    await entered[0].write("half")
+                raise leaving
+
+        for blocks in ((), ("child",), ("tool",), ("stream",), ("child", "tool")):
+            refusing.refused = 0
+            with pytest.raises(leaving):
+                await leave(*blocks)
+            assert refusing.refused > len(blocks)
 
     async def test_a_repeated_call_of_sessions_run_does_not_execute_the_run_twice(self, stage: Stage) -> None:
         sid = await stage.session()
