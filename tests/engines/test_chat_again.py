@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
+
+import pytest
 
 from satchel import Attempt, Principal, Run, RunManager, SessionManager
 from satchel.engines import ChatTool
 from tests.engines.chat_stage import ChatStage, error_of
 from tests.engines.model_server import (
     STALL,
+    asks,
     chunk,
     says,
     stream,
@@ -151,6 +155,33 @@ async def test_a_tool_whose_outcome_is_unknown_runs_again_only_if_it_may(stage: 
     shown = {m["tool_call_id"]: m["content"] for m in stage.model.seen if m["role"] == "tool"}
     assert shown["b"] == "seen"
     assert "may or may not have happened" in shown["a"]
+
+
+@pytest.mark.parametrize("repeatable", [False, True])
+async def test_a_tool_that_a_stopped_worker_left_in_the_middle_runs_again_only_if_it_may(
+    stage: ChatStage, repeatable: bool
+) -> None:
+    ran: list[str] = []
+    release = threading.Event()
+
+    def pay() -> str:
+        ran.append("pay")
+        release.wait(10)  # nobody can stop a thread: it is paid
+        return "paid"
+
+    engine = stage.engine(tools=[ChatTool(pay, repeatable=repeatable)])
+    stage.model.replies += [asks(("a", "pay", "{}")), says("did it work?")]
+    async with stage.working(engine, grace=0):
+        run = await stage.added("go", max_attempts=2)
+        await until(lambda: ran)
+    assert [call.status for call in await stage.sessions.tool_history(stage.session_id)] == ["cancelled"]
+    release.set()
+    async with stage.working(engine):
+        run = await stage.ended(run)
+    assert (run.status, run.attempt) == ("COMPLETED", 2)
+    assert len(ran) == (2 if repeatable else 1)
+    (shown,) = [m["content"] for m in stage.model.seen if m["role"] == "tool"]
+    assert ("may or may not have happened" in shown) != repeatable
 
 
 async def test_an_answer_that_was_given_is_not_given_again(stage: ChatStage) -> None:

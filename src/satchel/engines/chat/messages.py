@@ -78,12 +78,13 @@ def _calls_of(body: Mapping[str, Any]) -> list[CallAsked]:
 
 
 async def lost_calls(ctx: RunContext, *, after: int) -> list[ToolCall]:
-    """Calls of this run that began after this seq and whose outcome nobody knows."""
+    """Calls of this run that began after this seq and whose outcome nobody knows. One that was cancelled, as a worker does
+    that stops, is among them: what it had done by then is done, and a thread goes on with it."""
     found: list[ToolCall] = []
     cursor: str | None = None
     while True:
         page = await ctx.tool_history(run_id=ctx.run.run_id, order="desc", limit=PAGE, cursor=cursor)
-        found += [call for call in page.items if call.status == "unknown" and call.seq > after]
+        found += [call for call in page.items if call.status in ("unknown", "cancelled") and call.seq > after]
         cursor = page.next
         if cursor is None or page.items[-1].seq <= after:
             return found

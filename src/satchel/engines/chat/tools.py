@@ -35,8 +35,8 @@ class ChatTool:
 
     What the function raises becomes the call's failure, and the model reads it: ToolFailed as it says, any other exception
     with its type. So does what takes longer than ``timeout`` seconds; a plain function runs on in its thread all the same,
-    for nobody can stop it. ``repeatable``: whether it may run again when the process died in the middle of it and nobody
-    knows what it did; if not, the model is told so. ``needs_approval``: a human decides about each call first.
+    for nobody can stop it. ``repeatable``: whether it may run again when the process died or was stopped in the middle of it
+    and nobody knows what it did; if not, the model is told so. ``needs_approval``: a human decides about each call first.
 
     Raises InvalidInput.
     """
