@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,9 +22,19 @@ from satchel.domain.question import PendingQuestion
 from satchel.domain.rights import may_see
 from satchel.domain.run import Attempt, Run
 from satchel.domain.spelling import Spellings, spellings
-from satchel.errors import InvalidInput, LimitExceeded, SatchelError, StoreBusy, StoreCorrupt, StoreUnavailable
+from satchel.errors import (
+    InvalidInput,
+    LimitExceeded,
+    OutcomeUnknown,
+    SatchelError,
+    StoreBusy,
+    StoreCorrupt,
+    StoreUnavailable,
+)
 from satchel.schemas import check_schema, refusal_of
 from satchel.store import Snapshot
+
+T = TypeVar("T")
 
 EXPIRES_IN = 7 * 86_400.0  # seconds
 LONGEST_EXPIRY = 10 * 365 * 86_400
@@ -132,6 +142,16 @@ async def _pending(access: Access, common: dict[str, Any], run_id: str) -> Pendi
     return page.runs[0].question
 
 
+async def when_back(call: Callable[[], Awaitable[T]], *, lease: float) -> T:
+    """What ``call`` answers, once the store is there: a question lasts longer than most troubles of a store. It is made again
+    as it is, with its key, also when its outcome is unknown."""
+    while True:
+        try:
+            return await call()
+        except (StoreUnavailable, StoreBusy, OutcomeUnknown):
+            await asyncio.sleep(min(1.0, lease / 10))
+
+
 async def is_answered(access: Access, session_id: str, run_id: str, *, lease: float) -> bool:
     """Until the run waits no more. True: it was answered, and is this caller's to start. The lease is renewed elsewhere."""
     ref = access.ref(session_id)
@@ -140,11 +160,7 @@ async def is_answered(access: Access, session_id: str, run_id: str, *, lease: fl
         return await access.store.snapshot(ref, working_memory=False, metadata=False)
 
     while True:
-        try:
-            page, record = await access.read(ref, fetch)
-        except (StoreUnavailable, StoreBusy):  # a question lasts longer than most troubles of a store
-            await asyncio.sleep(min(1.0, lease / 10))
-            continue
+        page, record = await when_back(lambda: access.read(ref, fetch), lease=lease)
         turn = record.turn
         if turn is None or turn.run_id != run_id or turn.status != "WAITING":
             return turn is not None and turn.run_id == run_id and turn.status == "READY"

@@ -14,6 +14,7 @@ from satchel.client.connection import Connection
 from satchel.domain.event import Event
 from tests.client.cutting import cutting
 from tests.client.served import key_of, served
+from tests.worker.stage import until
 
 AGENT = Principal.agent("shop", tenant_id="acme", acting_for="ada")
 WRITERS = 24
@@ -211,6 +212,27 @@ async def test_a_service_that_is_away_is_told_apart_from_one_that_may_have_done_
         with pytest.raises(OutcomeUnknown) as unknown:
             await client.sessions.append_message(sid, {"role": "user", "content": "x"}, idempotency_key="k")
         assert unknown.value.__notes__ == ["its idempotency key: k"]
+
+
+async def test_a_service_that_is_away_when_the_answer_comes_does_not_lose_it(store: OpenStore) -> None:
+    own = satchel.RunManager(store, AGENT)
+    async with (
+        served(store) as url,
+        cutting(url, share=0.0) as (proxy, through),
+        connection(through, patience=0.1) as client,
+    ):
+        sid = (await client.sessions.create_session()).session_id
+        async with client.sessions.run(sid, lease=10) as run:
+            asking = asyncio.create_task(run.ask("sure", "?"))
+            await until(lambda: own.list_runs(sid, status="WAITING"))
+            await asyncio.sleep(0.1)
+            proxy.share = 1.0
+            await own.answer_run(sid, run.run.run_id, "yes")
+            await asyncio.sleep(3)
+            proxy.share = 0.0
+            assert await asyncio.wait_for(asking, 10) == "yes"
+        assert sum(proxy.cuts.values()) > 1
+    assert (await own.get_run(sid, run.run.run_id)).status == "COMPLETED"
 
 
 async def test_many_calls_at_once_share_a_connection_to_a_service(store: OpenStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from satchel.domain.page import Page
 from satchel.domain.principal import Principal
 from satchel.domain.run import STATUSES, Attempt, MemoryOf, OnBusy, Run, RunStatus
 from satchel.domain.spelling import spellings_in
-from satchel.errors import RunNotFound
+from satchel.errors import Conflict, RunNotFound
 from satchel.questions import (
     EXPIRES_IN,
     Asked,
@@ -34,6 +35,7 @@ from satchel.questions import (
     checked_answer_size,
     checked_expiry,
     checked_question,
+    when_back,
 )
 from satchel.runs import LEASE, RunManager, checked_duration, checked_lease, checked_text
 from satchel.runs.checks import admit_task, check_options, check_tokens, ended_instead, said_by_user
@@ -311,11 +313,13 @@ class RemoteRunManager(RemoteTexts, RunManager):
         """See satchel.RunManager.wait_for_answer."""
         checked_lease(lease)
         pause = 0.05
-        while (run := await self.get_run(session_id, run_id)).status == "WAITING":
+        while (run := await when_back(lambda: self.get_run(session_id, run_id), lease=lease)).status == "WAITING":
             await asyncio.sleep(pause)
             pause = min(2 * pause, LOOK, lease / 3)
-        if run.status == "READY" and await self._has_turn(session_id, run_id):
-            return await self.start_run(session_id, run_id, lease=lease)
+        if run.status == "READY" and await when_back(lambda: self._has_turn(session_id, run_id), lease=lease):
+            with contextlib.suppress(Conflict):  # somebody ended it since
+                return await self._go_on(session_id, run_id, lease)
+            run = await self.get_run(session_id, run_id)
         raise ended_instead(run)
 
     async def cancel_run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from collections.abc import Mapping
@@ -11,8 +10,8 @@ from typing import Any
 from satchel.access import checked_attempt, checked_flag
 from satchel.domain.ids import checked_id
 from satchel.domain.run import Attempt, Run
-from satchel.errors import Conflict, OutcomeUnknown, StoreBusy, StoreUnavailable
-from satchel.questions import EXPIRES_IN, Asked, ask, give_answer, is_answered
+from satchel.errors import Conflict
+from satchel.questions import EXPIRES_IN, Asked, ask, give_answer, is_answered, when_back
 from satchel.runs.adding import RunAdding
 from satchel.runs.checks import LEASE, checked_lease, ended_instead
 from satchel.runs.reading import RunReading
@@ -81,8 +80,6 @@ class RunAsking(RunAdding, RunReading):
     async def _go_on(self, session_id: str, run_id: str, lease: float) -> Run:
         """While the store is away the answer is not lost with it: only the lease's end ends the wait, once the store is back."""
         key = f"answered-{os.urandom(16).hex()}"  # a start whose outcome is unknown finds itself
-        while True:
-            try:
-                return await self.start_run(session_id, run_id, lease=lease, idempotency_key=key)
-            except (StoreUnavailable, StoreBusy, OutcomeUnknown):
-                await asyncio.sleep(min(1.0, lease / 10))
+        return await when_back(
+            lambda: self.start_run(session_id, run_id, lease=lease, idempotency_key=key), lease=lease
+        )
