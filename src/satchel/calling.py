@@ -46,6 +46,17 @@ class Asks(Protocol):
     ) -> Awaitable[Any]: ...
 
 
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """What was done is written as done, also when its caller is cancelled at that moment: that is heard behind it."""
+    doing = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        if not doing.done():
+            await asyncio.wait({doing})
+        raise
+
+
 async def begun(work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[object]]) -> T:
     """What ``work`` begins, for a block that is about to be entered. Who is cancelled meanwhile does not know whether it is
     there: it is waited for, and undone."""
@@ -53,7 +64,7 @@ async def begun(work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[obje
     try:
         return await asyncio.shield(beginning)
     except asyncio.CancelledError:
-        await asyncio.shield(_undone(beginning, undo))
+        await to_its_end(_undone(beginning, undo))
         raise
 
 

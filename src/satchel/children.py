@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from satchel.calling import begun
+from satchel.calling import begun, to_its_end
 from satchel.errors import RunFenced, SatchelError, SessionNotActive
 from satchel.failing import failure_of
 
@@ -35,22 +35,22 @@ async def child_of(
     try:
         yield ctx
     except asyncio.CancelledError:
-        await asyncio.shield(_end_cancelled(runs, ctx))
+        await to_its_end(_end_cancelled(runs, ctx))
         raise
     except RunFenced:
-        await _end_cancelled(runs, ctx)  # whose write it was that was refused is not said
+        await to_its_end(_end_cancelled(runs, ctx))  # whose write it was that was refused is not said
         raise
     except Exception as error:
         with contextlib.suppress(SatchelError):
             failure = failure_of(error)
-            await runs.fail_run(ctx.session_id, ctx.attempt, code=failure.code, message=failure.message)
+            await to_its_end(runs.fail_run(ctx.session_id, ctx.attempt, code=failure.code, message=failure.message))
         raise
     else:
         with contextlib.suppress(SessionNotActive):  # closed in the block: that ended the run already
             if ctx.is_cancelled:
-                await runs.end_cancelled_run(ctx.session_id, ctx.attempt)
+                await to_its_end(runs.end_cancelled_run(ctx.session_id, ctx.attempt))
             else:
-                await runs.complete_run(ctx.session_id, ctx.attempt, stop_reason=ctx.stop_reason)
+                await to_its_end(runs.complete_run(ctx.session_id, ctx.attempt, stop_reason=ctx.stop_reason))
     finally:
         parent.end_child(ctx)
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from satchel.calling import to_its_end
 from satchel.domain.run import Attempt, Run
 from satchel.errors import CancelRequested, NotFound, RunFenced, SatchelError, SessionNotActive, StoreError
 from satchel.failing import failure_of
@@ -42,10 +43,7 @@ async def working(
     else:
         try:
             with contextlib.suppress(SessionNotActive):  # closed in the block: that ended the run already
-                if ctx.is_cancelled:
-                    await runs.end_cancelled_run(ctx.session_id, ctx.attempt)
-                else:
-                    await runs.complete_run(ctx.session_id, ctx.attempt, stop_reason=ctx.stop_reason)
+                await to_its_end(_end(runs, ctx))
         except RunFenced:
             if ctx.is_asking:  # the block left the wait for an answer, by a timeout say
                 await _end_quietly(runs, ctx, cancelled=True)
@@ -77,18 +75,25 @@ async def _renew(runs: RunManager, ctx: RunInProgress, lease: float) -> None:
             _log.warning("the lease of run %s was not renewed; it is tried again", ctx.run.run_id, exc_info=True)
 
 
+async def _end(runs: RunManager, ctx: RunInProgress) -> None:
+    if ctx.is_cancelled:
+        await runs.end_cancelled_run(ctx.session_id, ctx.attempt)
+    else:
+        await runs.complete_run(ctx.session_id, ctx.attempt, stop_reason=ctx.stop_reason)
+
+
 async def _end_quietly(
     runs: RunManager, ctx: RunInProgress, *, cancelled: bool = False, error: Exception | None = None
 ) -> None:
     """End the run for a block that is leaving with its own exception, which is the one to be heard."""
     with contextlib.suppress(SatchelError):
         if ctx.is_asking:
-            await asyncio.shield(_withdraw_question(runs, ctx))
+            await to_its_end(_withdraw_question(runs, ctx))
         elif cancelled or error is None:
-            await asyncio.shield(runs.end_cancelled_run(ctx.session_id, ctx.attempt))
+            await to_its_end(runs.end_cancelled_run(ctx.session_id, ctx.attempt))
         else:
             failure = failure_of(error)
-            await runs.fail_run(ctx.session_id, ctx.attempt, code=failure.code, message=failure.message)
+            await to_its_end(runs.fail_run(ctx.session_id, ctx.attempt, code=failure.code, message=failure.message))
 
 
 async def _withdraw_question(runs: RunManager, ctx: RunInProgress) -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from satchel.calling import to_its_end
 from satchel.domain.json_text import kind_of
 from satchel.domain.message import Message, admit_metadata
 from satchel.domain.run import Attempt
@@ -283,6 +284,6 @@ async def streaming(
         finally:
             await answer.stop()
     except BaseException:  # the block's own exception is the one to be heard
-        await answer.interrupt()
+        await to_its_end(answer.interrupt())
         raise
-    await answer.finish()
+    await to_its_end(answer.finish())

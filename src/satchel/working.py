@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from satchel.calling import approve, begun, call_tool
+from satchel.calling import approve, begun, call_tool, to_its_end
 from satchel.children import child_of
 from satchel.context import Context
 from satchel.domain.memory import WorkingMemory
@@ -306,7 +306,7 @@ class RunInProgress:
                 error = told("error", error, arguments)
             elif is_edited and not cancelled:
                 result = told("result", result, arguments)
-            await self._finish(call, result=result, error=error, cancelled=cancelled)
+            await to_its_end(self._finish(call, result=result, error=error, cancelled=cancelled))
 
         try:
             yield call

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import traceback
 
 import pytest
 
 import satchel
-from satchel import OpenStore, OutcomeUnknown, Principal, ServiceBusy, StoreUnavailable, TextDelta
+from satchel import OpenStore, OutcomeUnknown, Principal, RunContext, ServiceBusy, StoreUnavailable, TextDelta
 from satchel.client.connection import Connection
 from satchel.domain.event import Event
 from tests.client.cutting import cutting
@@ -233,6 +234,60 @@ async def test_a_service_that_is_away_when_the_answer_comes_does_not_lose_it(sto
             assert await asyncio.wait_for(asking, 10) == "yes"
         assert sum(proxy.cuts.values()) > 1
     assert (await own.get_run(sid, run.run.run_id)).status == "COMPLETED"
+
+
+@pytest.mark.parametrize("leaving", [None, ValueError("own")])
+async def test_a_caller_that_is_cancelled_while_its_run_ends_leaves_no_run_behind(
+    store: OpenStore, leaving: Exception | None
+) -> None:
+    own = satchel.RunManager(store, AGENT)
+    async with served(store) as url, connection(url) as client:
+        sid = (await client.sessions.create_session()).session_id
+        inside = asyncio.Event()
+
+        async def work() -> None:
+            async with client.sessions.run(sid):
+                inside.set()
+                if leaving is not None:
+                    raise leaving
+
+        async def is_over() -> bool:
+            return not await own.list_runs(sid, status="RUNNING")
+
+        for turns in range(1, 12):
+            working = asyncio.create_task(work())
+            await inside.wait()
+            inside.clear()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            working.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ValueError):
+                await working
+            await until(is_over, within=5)
+
+
+async def test_a_tool_that_ran_is_in_the_history_though_its_caller_is_cancelled_at_its_end(store: OpenStore) -> None:
+    async with served(store) as url, connection(url) as client:
+        sid = (await client.sessions.create_session()).session_id
+        inside = asyncio.Event()
+
+        async def use(run: RunContext) -> None:
+            async with run.tool("t") as call:
+                call.result = "done"
+                inside.set()
+
+        async with client.sessions.run(sid) as run:
+            for turns in range(12):
+                using = asyncio.create_task(use(run))
+                await inside.wait()
+                inside.clear()
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                using.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await using
+    history = await satchel.SessionManager(store, AGENT).tool_history(sid)
+    assert [call.status for call in history] == ["succeeded"] * 12
 
 
 async def test_many_calls_at_once_share_a_connection_to_a_service(store: OpenStore) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from satchel.calling import approve, call_tool
+from satchel.calling import approve, call_tool, to_its_end
 from satchel.context import Context
 from satchel.domain.memory import WorkingMemory
 from satchel.domain.message import Message
@@ -289,13 +289,13 @@ class CarriedBlock(AbstractAsyncContextManager[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         if error is None:
-            return await _to_its_end(self._ctx.carry(lambda: self._block.__aexit__(None, None, None)))
+            return await to_its_end(self._ctx.carry(lambda: self._block.__aexit__(None, None, None)))
         if self._ctx.is_released:
             return None  # the block's own exception is the one to be heard
         if isinstance(error, Exception):
-            return await _to_its_end(self._ctx.carry(lambda: self._block.__aexit__(kind, error, trace)))
+            return await to_its_end(self._ctx.carry(lambda: self._block.__aexit__(kind, error, trace)))
         # SystemExit and its like would end the worker's loop; there it is a cancellation, here it stays what it is.
-        await _to_its_end(self._ctx.carry(lambda: _leave_cancelled(self._block)))
+        await to_its_end(self._ctx.carry(lambda: _leave_cancelled(self._block)))
         return None
 
 
@@ -332,17 +332,6 @@ class CarriedChild(CarriedBlock[CarriedContext]):
         if self._cancelled and task is not None and task.uncancel() <= self._before:
             return done or isinstance(error, asyncio.CancelledError)
         return done
-
-
-async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """A tool that ran is in the history as having run, also when its run is cancelled at that moment."""
-    doing = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(doing)
-    except asyncio.CancelledError:
-        if not doing.done():
-            await asyncio.wait({doing})
-        raise
 
 
 async def _awaited(work: Callable[[], Awaitable[T]]) -> T:
