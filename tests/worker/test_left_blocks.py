@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Sequence
 
 import pytest
 
-from satchel import OpenStore, Principal, RunContext, SessionManager
+from satchel import OpenStore, Principal, RunContext, SessionManager, StoreUnavailable, Worker
 from satchel.store import Change, Outcome
 from satchel.stores.memory import MemoryStore
 from satchel.testing.wrappers import StoreWrapper
-from tests.worker.stage import TENANT, Stage, working
+from tests.worker.stage import TENANT, Stage, until, working
 
 
 class SlowStore(StoreWrapper):
-    """What is committed is told late."""
+    """What is committed is told late, and not at all while it is away."""
 
     pause = 0.0
+    is_away = False
+    refused = 0
 
     async def commit(self, changes: Sequence[Change]) -> list[Outcome]:
+        if self.is_away:
+            self.refused += 1
+            raise StoreUnavailable("the network is gone")
         outcomes = await self.inner.commit(changes)
         await asyncio.sleep(self.pause)
         return outcomes
@@ -78,3 +84,27 @@ async def test_who_waits_to_write_is_not_kept_by_the_end_of_the_message(where: s
         sid = ended.session_id
     (message,) = await stage.sessions.messages(sid)
     assert (message.content, message.status) == (text, "complete")
+
+
+async def test_a_worker_that_stops_while_the_store_is_away_leaves_nobody_asking_for_it() -> None:
+    slow = SlowStore(MemoryStore())
+    stage = Stage(OpenStore(slow))
+    inside, gate = threading.Event(), threading.Event()
+
+    async def agent(ctx: RunContext) -> None:
+        async with ctx.tool("t") as call:
+            inside.set()
+            await asyncio.to_thread(gate.wait, 10)
+            call.result = "done"
+
+    before = asyncio.all_tasks()
+    worker = Worker(stage.store, {"shop": agent}, grace=0)
+    task = asyncio.create_task(worker.run_forever())
+    await stage.added("shop")
+    await until(inside.is_set)
+    slow.is_away = True
+    gate.set()
+    await until(lambda: slow.refused > 1)
+    worker.stop()
+    await task
+    await until(lambda: asyncio.all_tasks() <= before, within=5)

@@ -40,10 +40,11 @@ class Holding:
         self._grace = grace
         self._held_until = claim.began + lease  # at least: the lease began later, at the commit
         self._told: Told | None = None
+        self._is_let_go = False
         self._fence: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._execution: Execution | None = None
         principal = Principal.agent(claim.agent, tenant_id=claim.ref.tenant_id, acting_for=claim.user_id)
-        patient = patient_store(opened, is_over=self._is_lost)
+        patient = patient_store(opened, is_over=self._is_over)
         self._runs = RunManager(patient, principal)
         self._renewing = RunManager(opened, principal)
         self._ctx = RunInProgress(SessionManager(patient, principal), self._runs, claim.run)
@@ -61,12 +62,13 @@ class Holding:
         """Whether a renewal that was due is not answered yet."""
         return asyncio.get_running_loop().time() > self._held_until - self._lease / 3
 
-    def _is_lost(self) -> bool:
-        return self._told == "lost"
+    def _is_over(self) -> bool:
+        """Nobody waits for the store any more: the run is lost, or was let go."""
+        return self._told == "lost" or self._is_let_go
 
     async def execute(self, thread: AgentThread) -> None:
         """Until the agent has returned, or the run was taken away from it. Writes the run's end."""
-        carried = CarriedContext(self._ctx, is_over=self._is_lost)
+        carried = CarriedContext(self._ctx, is_over=self._is_over)
         execution = self._execution = thread.execute(self._agent, carried)
         guards = [asyncio.create_task(self._renew()), asyncio.create_task(self._watch())]
         try:
@@ -79,6 +81,7 @@ class Holding:
             else:
                 await self._end_by_fence()
         finally:
+            self._is_let_go = True
             carried.release()
             for guard in guards:
                 guard.cancel()
