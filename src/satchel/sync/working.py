@@ -164,7 +164,7 @@ class RunContext:
         """The tool calls in the newest answer of this run, in order, that have no result yet and are not open.
 
         Where an agent begins that is called from its start (after a question, or a lost worker): what its model asked for
-        stands in the session already. ``may_have_happened`` is true of a call that an earlier attempt began and died in. A
+        stands in the session already. ``may_have_happened`` is true of a call that was begun before and left in the middle. A
         call without a label (``id``) cannot be answered, and is left out.
         """
         return self._loop.call(self._async.pending_calls())
