@@ -166,3 +166,19 @@ async def test_a_pipe_holds_its_bytes_or_one_frame(monkeypatch: pytest.MonkeyPat
     pipe.close()
     assert await pipe.take(1) == b"last"
     assert await pipe.take(1) is None
+
+
+async def test_a_chat_whose_stream_is_refused_has_said_nothing() -> None:
+    async with open_door(agents=("shop",), streams_per_user=1) as door:
+        session = await door.session()
+        said = {"session_id": session.rpartition("/")[2], "message": "pay the bill", "stream": True}
+        async with following(door, f"{session}/events") as (reader, _):
+            await reader.until(b"retry")
+            for asked in (said, {"message": "pay the bill", "stream": True}):
+                full = await door("POST", "/v1/chat", json=asked)
+                assert (full.status_code, full.json()["code"]) == (429, "too_many_streams")
+        door.service.drain()
+        draining = await door("POST", "/v1/chat", json=said)
+        assert (draining.status_code, draining.json()["code"]) == (503, "draining")
+        assert (await door("GET", f"{session}/runs")).json()["items"] == []
+        assert len((await door("GET", "/v1/sessions")).json()["items"]) == 1

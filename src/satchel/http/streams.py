@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from typing import Literal
 
 from satchel.domain.event import Event
@@ -112,19 +113,27 @@ class Pipe:
 
 
 class EventStream:
-    """An ASGI answer. ``events`` are to be sent, then ``last`` (the end frame of a stream that has an end)."""
+    """An ASGI answer. ``first`` is sent, then ``events``, then the end frame of a stream that has an end. ``place`` is closed
+    then."""
 
     def __init__(
-        self, call: Call, events: AsyncIterator[Event | TextDelta], *, ends_with_run: bool, first: bytes = b""
+        self,
+        call: Call,
+        events: AsyncIterator[Event | TextDelta],
+        place: ExitStack,
+        *,
+        ends_with_run: bool,
+        first: bytes = b"",
     ) -> None:
         self._call = call
         self._events = events
+        self._place = place
         self._ends_with_run = ends_with_run
         self._first = first
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service = self._call.service
-        with service.stream_of(self._call.principal):
+        with self._place:
             self._call.visit.is_stream = True
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             await _send(send, b"retry: %d\n\n" % RETRY + self._first)

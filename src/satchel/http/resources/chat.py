@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import msgspec
@@ -18,7 +19,7 @@ from satchel.http.answers import encode, written
 from satchel.http.asgi import App
 from satchel.http.call import Call
 from satchel.http.elsewhere import LOOK
-from satchel.http.resources.events import stream
+from satchel.http.resources.events import stream, stream_place
 from satchel.http.resources.messages import with_role
 from satchel.http.resources.runs import input_of
 from satchel.http.route import Route
@@ -46,9 +47,18 @@ async def chat(call: Call) -> App:
         raise InvalidInput(f"must be seconds, from 0 to {LONGEST_WAIT:g}", field="wait")
     if isinstance(said, bytes):
         said = with_role(said)
+    if not given.stream:
+        return await _answered(call, given, await _said(call, given, said))
+    # The place is taken before anything is said: who is refused one says it again.
+    with stream_place(call) as place:
+        run = await _said(call, given, said)
+        return _streamed(call, run, place.pop_all())
+
+
+async def _said(call: Call, given: Chat, said: str | bytes) -> Run:
     session_id = await _session(call, given, title=first_words(said, TITLE))
     call.visit.session_id = session_id
-    run = await call.add_run(
+    return await call.add_run(
         session_id,
         goal=given.goal if given.goal is not None else first_words(said, GOAL),
         agent=call.service.default_agent if given.agent is None else given.agent,
@@ -56,13 +66,19 @@ async def chat(call: Call) -> App:
         on_busy=given.on_busy,
         idempotency_key=call.key,
     )
+
+
+def _streamed(call: Call, run: Run, place: ExitStack) -> App:
     elsewhere = call.service.elsewhere
-    if given.stream:
-        begun: dict[str, Any] = {"session_id": session_id, "run": msgspec.Raw(run.to_json())}
-        if elsewhere.is_unknown(run.agent) and (hint := elsewhere.hint(run)) is not None:
-            begun["hint"] = hint
-        first = b"event: run\ndata: %s\n\n" % encode(begun)
-        return stream(call, session_id, after=0, run_id=run.run_id, first=first)
+    begun: dict[str, Any] = {"session_id": run.session_id, "run": msgspec.Raw(run.to_json())}
+    if elsewhere.is_unknown(run.agent) and (hint := elsewhere.hint(run)) is not None:
+        begun["hint"] = hint
+    first = b"event: run\ndata: %s\n\n" % encode(begun)
+    return stream(call, run.session_id, place, after=0, run_id=run.run_id, first=first)
+
+
+async def _answered(call: Call, given: Chat, run: Run) -> App:
+    session_id, elsewhere = run.session_id, call.service.elsewhere
     wait = call.service.settings.chat_seconds if given.wait is None else given.wait
     ended = await _wait_if_begun(call, run, wait) if elsewhere.is_unknown(run.agent) else await _wait(call, run, wait)
     location = (b"location", f"/v1/sessions/{session_id}/runs/{run.run_id}".encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 
 from satchel.domain.event import KINDS
 from satchel.errors import InvalidInput
@@ -47,17 +48,33 @@ async def follow(call: Call) -> App:
             rest = await call.sessions.events(call.session_id, after=after, run_id=run_id, limit=1)
             if not rest.items:
                 return Answer(status=204)
-    return stream(call, call.session_id, after=after, run_id=run_id, text=call.query.get("text", True))
+    text = call.query.get("text", True)
+    return stream(call, call.session_id, stream_place(call), after=after, run_id=run_id, text=text)
+
+
+def stream_place(call: Call) -> ExitStack:
+    """One of the streams that this caller may have, until it is closed. Raises TooManyStreams, and Draining: a stream that
+    would end at once is not begun."""
+    if call.service.is_draining:
+        raise Draining("this server is about to stop; come back in a moment", retry_after=1)
+    place = ExitStack()
+    place.enter_context(call.service.stream_of(call.principal))
+    return place
 
 
 def stream(
-    call: Call, session_id: str, *, after: int, run_id: str | None, text: bool = True, first: bytes = b""
+    call: Call,
+    session_id: str,
+    place: ExitStack,
+    *,
+    after: int,
+    run_id: str | None,
+    text: bool = True,
+    first: bytes = b"",
 ) -> App:
-    """Raises Draining: a stream that would end at once is not begun."""
-    if call.service.is_draining:
-        raise Draining("this server is about to stop; come back in a moment", retry_after=1)
+    """``place``: what ``stream_place`` gave; it is closed with the stream."""
     events = call.sessions.follow(session_id, after=after, run_id=run_id, text=text)
-    return EventStream(call, events, ends_with_run=run_id is not None, first=first)
+    return EventStream(call, events, place, ends_with_run=run_id is not None, first=first)
 
 
 def last_event_id(call: Call) -> int | None:
