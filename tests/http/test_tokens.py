@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncIterator
+from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +18,11 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 import satchel
 from satchel.errors import InvalidInput
+from satchel.http import tokens as tokens_module
 from satchel.http.identity import Credentials
 from satchel.http.keys import KeyRing
 from satchel.http.settings import JwtSettings
-from satchel.http.tokens import IMPATIENCE, Tokens
+from satchel.http.tokens import IMPATIENCE, REFRESH, Tokens
 from tests.http.door import Door, open_door
 
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -135,6 +139,60 @@ async def test_keys_are_read_anew_when_the_provider_rotates_them(
     monkeypatch.setattr(time, "monotonic", lambda: real() + IMPATIENCE + 1)
     rotated = token(key=OTHER, kid="next", algorithm="RS256")
     assert (await tokens.principal(rotated, acting_for=None)).subject == "ada"
+
+
+class SlowFile:
+    """What the keys are read from, while somebody else may ask."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began, self.may_end = threading.Event(), threading.Event()
+        self._read = tokens_module._read  # noqa: SLF001  # a provider that takes its time
+        monkeypatch.setattr(tokens_module, "_read", self)
+
+    def __call__(self, place: str) -> str:
+        self.began.set()
+        assert self.may_end.wait(20)
+        return self._read(place)
+
+
+async def test_who_comes_while_the_keys_are_read_waits_for_them(
+    door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SlowFile(monkeypatch)
+    first = asyncio.create_task(answer(door, token()))
+    await asyncio.to_thread(slow.began.wait, 20)
+    second = asyncio.create_task(answer(door, token(sub="bob")))
+    await asyncio.sleep(0.1)
+    slow.may_end.set()
+    assert (await first, await second) == (200, 200)
+
+    # A key that is new: the same. One that is known is not kept waiting.
+    slow.began.clear()
+    slow.may_end.clear()
+    (tmp_path / "jwks.json").write_text(jwks(main=KEY, next=OTHER))
+    real = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: real() + REFRESH + 1)
+    rotated = token(key=OTHER, kid="next", algorithm="RS256")
+    first = asyncio.create_task(answer(door, rotated))
+    await asyncio.to_thread(slow.began.wait, 20)
+    second = asyncio.create_task(answer(door, rotated))
+    assert await asyncio.wait_for(answer(door, token()), 10) == 200
+    slow.may_end.set()
+    assert (await first, await second) == (200, 200)
+
+
+@pytest.mark.parametrize("said", ["[]", "no JSON", '{"keys": 5}', None], ids=str)
+async def test_a_provider_that_says_something_else_lets_nobody_in_and_breaks_nothing(
+    door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str | None
+) -> None:
+    def read(place: str) -> str:
+        raise IncompleteRead(b"") from None
+
+    if said is None:
+        monkeypatch.setattr(tokens_module, "_read", read)
+    else:
+        (tmp_path / "jwks.json").write_text(said)
+    assert await answer(door, token()) == 401
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -90,10 +91,12 @@ class Tokens:
         return claims
 
     async def _key(self, kid: str | None) -> Any:
-        age = time.monotonic() - self._looked
-        if age > REFRESH or (age > IMPATIENCE and kid not in self._keys):
+        """While the keys are read, who has one that is known goes on with it; who has none waits for what is read."""
+        asked = time.monotonic()
+        is_known = kid in self._keys
+        if asked - self._looked > (REFRESH if is_known else IMPATIENCE) and not (is_known and self._looking.locked()):
             async with self._looking:
-                if time.monotonic() - self._looked >= min(age, IMPATIENCE):
+                if self._looked < asked:
                     await self._look()
         key = self._keys.get(kid)
         if key is None:
@@ -101,31 +104,36 @@ class Tokens:
         return key
 
     async def _look(self) -> None:
-        self._looked = time.monotonic()
         try:
             text = await asyncio.to_thread(_read, self._settings.jwks)
             found = self._jwt.PyJWKSet.from_json(text).keys
-        except (OSError, ValueError, self._jwt.PyJWTError) as error:
+        except (OSError, ValueError, HTTPException, self._jwt.PyJWTError) as error:
+            self._looked = time.monotonic()
             if not self._keys:
                 raise Unauthenticated("the keys of the identity provider cannot be read") from error
             return  # the former ones hold meanwhile
+        self._looked = time.monotonic()
         self._keys = {key.key_id: key for key in found}
         if len(found) == 1:
             self._keys[None] = found[0]
 
 
 def _read(place: str) -> str:
-    if "://" not in place:
-        return Path(place).read_text("utf-8")
+    """Raises OSError, ValueError, HTTPException."""
+    text = _fetch(place) if "://" in place else Path(place).read_text("utf-8")
+    if not isinstance(json.loads(text), dict):
+        raise ValueError("not a set of keys")  # noqa: TRY004  # it was read, and is none
+    return text
+
+
+def _fetch(address: str) -> str:
     from urllib.request import urlopen
 
-    with urlopen(place, timeout=10) as answer:  # noqa: S310  # http and https alone: checked when the settings were read
-        data = answer.read(MOST_KEY_BYTES + 1)
+    with urlopen(address, timeout=10) as answer:  # noqa: S310  # http and https alone: checked when the settings were read
+        data: bytes = answer.read(MOST_KEY_BYTES + 1)
     if len(data) > MOST_KEY_BYTES:
         raise ValueError("too many keys")
-    text: str = data.decode()
-    json.loads(text)
-    return text
+    return data.decode()
 
 
 def _text(claims: dict[str, Any], name: str) -> str | None:
