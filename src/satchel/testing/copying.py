@@ -320,6 +320,21 @@ class CopySuite(BetweenStores):
         else:
             assert await stage.log(sid) == await other.log(sid)
 
+    @pytest.mark.parametrize("events", [0, 1])
+    async def test_what_time_alone_ended_is_brought_up_to_date(self, stage: Stage, other: Stage, events: int) -> None:
+        """Also where nothing was said before the first copy."""
+        sid = await other.session(policy=lasting(idle=60))
+        for _ in range(events):
+            await other.sessions().append_message(sid, said("before"))
+        assert await move(other.opened, stage.opened) == {sid: "copied"}
+        stage.clock.pass_time(40)
+        await other.sessions().append_message(sid, said("hello"))
+        stage.clock.pass_time(40)
+        assert (await stage.sweep()).expired == 1
+        assert await move(other.opened, stage.opened) == {sid: "continued"}
+        assert await stage.log(sid) == await other.log(sid)
+        assert (await stage.record(sid)).status == "ACTIVE"
+
 
 async def begin_work(stage: Stage, sid: str, how: str) -> Callable[[], Awaitable[object]]:
     """Something open in a session; called again, it goes on."""

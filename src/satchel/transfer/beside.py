@@ -29,13 +29,13 @@ async def first_difference(source: Store, target: Store, ref: SessionRef, up_to:
 async def is_nobodys_end(target: Store, there: SessionRecord, start: int) -> bool:
     """Whether the destination's log from ``start`` on was written by nobody who works there: by a former copy, which ended what
     was open, and by time."""
-    if start <= 1 or there.last_seq - start >= LONGEST or there.arriving or there.streams or there.has_open_work:
+    if there.last_seq - start >= LONGEST or there.arriving or there.streams or there.has_open_work:
         return False
-    events = (await target.events(there.ref, after=start - 2, limit=LONGEST + 1)).events
-    if not events or events[-1].seq != there.last_seq or events[-1].version != there.version:
+    end = list((await target.events(there.ref, after=max(0, start - 2), limit=LONGEST + 1)).events)
+    if not end or end[-1].seq != there.last_seq or end[-1].version != there.version:
         return False
-    before, end = events[0], list(events[1:])
-    if before.version == end[0].version:
+    before = 0 if start == 1 else end.pop(0).version  # a session begins at version 0, without an event
+    if not end or before == end[0].version:
         return False  # it parts within one call
     while end and is_expiry(end[-1]):
         end.pop()
