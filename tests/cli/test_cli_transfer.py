@@ -155,6 +155,28 @@ def test_export_misses_no_session_that_changes_while_the_list_is_read(
     assert sorted(exported) == sorted([oldest, middle, newest])
 
 
+def test_export_misses_no_session_that_changes_again_and_again_while_the_list_is_read(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [make_session(str(number)) for number in range(6)]
+    list_sessions = SessionManager.list_sessions
+    looks = 0
+
+    async def changing(self: SessionManager, **filters: Any) -> Page[Session]:
+        nonlocal looks
+        page = await list_sessions(self, **filters)
+        looks += 1
+        if looks <= 10:  # one is always ahead of who reads
+            for session_id in ids if looks <= 2 else ids[:1]:
+                await self.rename_session(session_id, f"after look {looks}")
+        return page
+
+    monkeypatch.setattr("satchel.cli.exporting.PAGE", 2)
+    monkeypatch.setattr(SessionManager, "list_sessions", changing)
+    exported = [line["satchel"]["session_id"] for line in cli("sessions", "export").lines]
+    assert sorted(exported) == sorted(ids)
+
+
 # -- import reports
 
 

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import IO
 
-from satchel import NotFound, SessionDeleted, SessionManager
+from satchel import NotFound, OpenStore, Page, Session, SessionDeleted, SessionManager
+from satchel.access import access_to
 from satchel.cli import files, flags, output, sentences
 from satchel.cli.naming import chosen_session
 from satchel.cli.progress import bar
@@ -42,10 +43,10 @@ def export_sessions(
 async def _export(
     chosen: tuple[str, ...], external_id: str | None, where: flags.Where, name: str, *, json: bool
 ) -> None:
-    async with opened(where) as (sessions, _):
+    async with opened(where) as (sessions, store):
         if external_id is not None and (not chosen or is_typed("--external-id")):
             chosen = (*chosen, await chosen_session(sessions, None, external_id))
-        ids = list(dict.fromkeys(chosen)) or await _all_ids(sessions)
+        ids = list(dict.fromkeys(chosen)) or await _all_ids(sessions, store)
         with _sink(name) as sink, bar("exporting", total=len(ids), beside_data=name == files.STDIO) as progress:
             written = 0
             for done, session_id in enumerate(ids, start=1):
@@ -62,26 +63,13 @@ async def _export(
         output.say(f"{sentences.count(written, 'session')} written to {name}")
 
 
-async def _all_ids(sessions: SessionManager) -> list[str]:
-    """Every session that is there now. A list goes by the last change, so what changes while it is read moves to the part
-    that was read already: a second look from its first entry on finds these."""
-    found, newest = await _ids(sessions, None)
-    moved, _ = await _ids(sessions, newest) if newest is not None else ([], None)
-    return list(dict.fromkeys([*found, *moved]))
+async def _all_ids(sessions: SessionManager, store: OpenStore) -> list[str]:
+    from satchel.transfer import all_ids
 
+    async def listed(since: datetime | None, cursor: str | None) -> Page[Session]:
+        return await sessions.list_sessions(updated_after=since, limit=PAGE, cursor=cursor)
 
-async def _ids(sessions: SessionManager, since: datetime | None) -> tuple[list[str], datetime | None]:
-    ids: list[str] = []
-    newest: datetime | None = None
-    cursor: str | None = None
-    while True:
-        page = await sessions.list_sessions(updated_after=since, limit=PAGE, cursor=cursor)
-        ids.extend(session.session_id for session in page.items)
-        if newest is None and page.items:
-            newest = page.items[0].updated_at
-        cursor = page.next
-        if cursor is None:
-            return ids, newest
+    return await all_ids(access_to(store, sessions.principal, None), listed)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ List = Callable[[datetime | None, str | None], Awaitable[Page[Session]]]
 async def export_all(access: Access, listed: List, *, updated_after: datetime | None) -> AsyncIterator[bytes]:
     """Every session that is in the list throughout, once. ``listed`` gives a page: of what changed from an instant on, behind
     a cursor. One that is deleted or given away meanwhile is left out."""
-    for session_id in await _all_ids(access, listed, updated_after):
+    for session_id in await all_ids(access, listed, updated_after=updated_after):
         try:
             async for piece in export_session(access, session_id):
                 yield piece
@@ -43,8 +43,8 @@ async def export_all(access: Access, listed: List, *, updated_after: datetime | 
             continue  # nothing of its line was handed out
 
 
-async def _all_ids(access: Access, listed: List, updated_after: datetime | None) -> list[str]:
-    """A list goes by the last change: what changes while it is read moves to the part that was read already. So what changed
+async def all_ids(access: Access, listed: List, *, updated_after: datetime | None = None) -> list[str]:
+    """What is in the list throughout, once. A list goes by the last change: what changes while it is read moves to the part that was read already. So what changed
     since the reading began is read again, until that finds nothing new."""
     found: dict[str, None] = {}
     since = updated_after
