@@ -24,7 +24,18 @@ import psutil
 import pytest
 
 from tests.http.plain import NO_CERTIFICATES
-from tests.http.server import ROOT, Server, client_of, developers_key, frames_of, make_key, revoke, serving, workers_of
+from tests.http.server import (
+    ROOT,
+    SATCHEL,
+    Server,
+    client_of,
+    developers_key,
+    frames_of,
+    make_key,
+    revoke,
+    serving,
+    workers_of,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +91,22 @@ def test_a_key_is_made_at_the_first_start_for_its_owner_alone(server: Server, fo
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert developers_key(folder) not in server.ready
     assert developers_key(folder) not in server.log.read_text()
+
+
+def test_where_the_first_keys_file_cannot_be_written_no_key_is_made_and_it_serves(tmp_path: Path) -> None:
+    (tmp_path / "service.db.key").mkdir()  # a folder, where the file would be
+    for _ in range(2):
+        with serving(tmp_path, agents=("--no-agents",)) as running:
+            assert "Bearer $KEY" in running.ready
+            assert httpx.get(f"{running.url}/readyz", verify=NO_CERTIFICATES).status_code == 200
+            assert "no key for development was made" in running.log.read_text()
+            store = f"sqlite:///{tmp_path}/service.db"
+            listed = subprocess.run(
+                [*SATCHEL, "keys", "list", "--store", store, "--json"], capture_output=True, text=True, check=True
+            )
+            assert "key_id" not in listed.stdout
+            assert running.stop() == 0
+    assert [path.name for path in tmp_path.glob("*.new")] == []
 
 
 def test_the_line_that_it_prints_works(server: Server) -> None:

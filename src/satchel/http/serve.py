@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import uvicorn
 
+from satchel.domain.api_key import split_key
 from satchel.errors import InvalidInput, SatchelError
 from satchel.http.app import app_of
 from satchel.http.identity import Credentials
@@ -243,21 +244,32 @@ def key_file_of(store_url: str) -> Path:
 
 async def development_key(keys: KeyRing, store_url: str) -> Path | None:
     """At the first start, when the store has no keys: one for whoever develops here, in a file for its owner's eyes only.
-    The file, if it is there."""
+    The file, if it is there. Where none can be written no key is made, which the log says."""
     path = key_file_of(store_url)
     if not await keys.kept():
-        key = await keys.create(tenant_id=DEVELOPER, role="agent", acting_for=DEVELOPER)
-        _write_secret(path, key)
-    return path if path.exists() else None
+        try:
+            await _make_key(keys, path)
+        except OSError as error:
+            _log.warning("no key for development was made: %s cannot be written (%s)", path, error.strerror)
+    return path if path.is_file() else None
 
 
-def _write_secret(path: Path, secret: str) -> None:
-    """Whole or not at all, and never readable by others, not even for a moment."""
+async def _make_key(keys: KeyRing, path: Path) -> None:
+    """Its file first: a key that nobody can read is nobody's. The file is whole or not there, and never readable by others, not
+    even for a moment. Raises OSError."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    key = ""
     try:
-        os.fchmod(descriptor, 0o600)
-        os.write(descriptor, secret.encode() + b"\n")
-    finally:
-        os.close(descriptor)
-    fresh.replace(path)
+        try:
+            os.fchmod(descriptor, 0o600)
+            key = await keys.create(tenant_id=DEVELOPER, role="agent", acting_for=DEVELOPER)
+            os.write(descriptor, key.encode() + b"\n")
+        finally:
+            os.close(descriptor)
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        if key:
+            await keys.revoke(split_key(key)[0])
+        raise
