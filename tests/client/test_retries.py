@@ -7,14 +7,18 @@ import contextlib
 import random
 import traceback
 
+import httpx
 import pytest
 
 import satchel
 from satchel import OpenStore, OutcomeUnknown, Principal, RunContext, ServiceBusy, StoreUnavailable, TextDelta
 from satchel.client.connection import Connection
 from satchel.domain.event import Event
+from satchel.errors import Unauthenticated
+from satchel.http.app import make_app
 from tests.client.cutting import cutting
 from tests.client.served import key_of, served
+from tests.http.plain import NO_CERTIFICATES
 from tests.worker.stage import until
 
 AGENT = Principal.agent("shop", tenant_id="acme", acting_for="ada")
@@ -288,6 +292,57 @@ async def test_a_tool_that_ran_is_in_the_history_though_its_caller_is_cancelled_
                     await using
     history = await satchel.SessionManager(store, AGENT).tool_history(sid)
     assert [call.status for call in history] == ["succeeded"] * 12
+
+
+class Between(httpx.AsyncBaseTransport):
+    """A proxy: each request reaches the service, and who asked is answered so instead; None: cut."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, *answers: int | None) -> None:
+        self._inner = inner
+        self._answers = list(answers)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        answer = self._answers.pop(0)
+        if answer != 401:
+            await (await self._inner.handle_async_request(request)).aread()
+        if answer is None:
+            raise httpx.ReadError("cut")
+        problem = {"code": "unauthenticated", "detail": "who is calling?"}
+        return httpx.Response(
+            answer, json=problem, headers={"content-type": "application/problem+json"} if answer == 401 else {}
+        )
+
+
+@pytest.mark.parametrize("answers", [(500,), (524,), (None, 401), (502, 500)], ids=str)
+async def test_a_write_that_may_be_done_is_never_told_as_refused(
+    store: OpenStore, answers: tuple[int | None, ...]
+) -> None:
+    app = make_app(store, principal_of=lambda _: AGENT)
+    own = satchel.SessionManager(store, AGENT)
+    sid = (await own.create_session()).session_id
+    transport = Between(httpx.ASGITransport(app=app), *answers)
+    async with (
+        httpx.AsyncClient(verify=NO_CERTIFICATES, transport=transport) as http,
+        satchel.connect("http://there", "key", http=http) as client,
+    ):
+        with pytest.raises(OutcomeUnknown) as unknown:
+            await client.sessions.append_message(sid, {"role": "user", "content": "x"})
+    assert (await own.get_session(sid)).message_count == 1
+    (note,) = unknown.value.__notes__
+    key = note.rpartition(" ")[2]
+    again = await own.append_message(sid, {"role": "user", "content": "x"}, idempotency_key=key)
+    assert again.replayed
+
+
+async def test_a_refusal_that_no_write_went_before_is_that_refusal(store: OpenStore) -> None:
+    app = make_app(store, principal_of=lambda _: AGENT)
+    transport = Between(httpx.ASGITransport(app=app), 401)
+    async with (
+        httpx.AsyncClient(verify=NO_CERTIFICATES, transport=transport) as http,
+        satchel.connect("http://there", "key", http=http) as client,
+    ):
+        with pytest.raises(Unauthenticated):
+            await client.sessions.create_session()
 
 
 async def test_many_calls_at_once_share_a_connection_to_a_service(store: OpenStore) -> None:

@@ -201,6 +201,8 @@ class Connection:
                 trouble = f"it answered {reply.status_code} {refusal.code}"
                 cause = refusal.error(about)
                 if not refusal.is_worth_waiting:
+                    if may_be_done and refusal.is_before_the_key:
+                        self._give_up(trouble, cause, may_be_done=True)
                     raise cause
             if not await tries.next(None if refusal is None else refusal.retry_after):
                 self._give_up(trouble, cause, may_be_done=may_be_done)

@@ -46,6 +46,11 @@ class Refusal(msgspec.Struct, frozen=True):
         that broke."""
         return self.status >= 500 and (not self.is_ours or self.code in ("internal_error", "outcome_unknown"))
 
+    @property
+    def is_before_the_key(self) -> bool:
+        """Whether it was said before anybody looked what an earlier try had done: it takes nothing back."""
+        return self.status in (401, 408, 429) or self.status >= 500
+
     def error(self, about: About) -> SatchelError:
         build = _BUILDERS.get(self.code)
         if self.is_ours and build is not None:
