@@ -108,6 +108,22 @@ async def test_a_reader_that_is_too_slow_is_told_and_left(monkeypatch: pytest.Mo
         assert seen + again == list(range(1, 31))
 
 
+async def test_a_reader_that_never_reads_again_is_left_and_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "PATIENCE", 0.1)
+    monkeypatch.setattr(streams, "LAST_WORD", 0.1)
+    async with open_door(stream_bytes=2_000, streams_per_user=1) as door:
+        session = await door.session()
+        async with following(door, f"{session}/events") as (reader, task):
+            await reader.until(b"retry")
+            reader.reading.clear()
+            for number in range(30):
+                await door.say(session, f"{number} " + "x" * 200)
+            await asyncio.wait_for(asyncio.shield(task), 10)
+            assert not reader.ended
+            async with following(door, f"{session}/events") as (again, _):  # its place is free
+                await again.until(b"id: 30\n")
+
+
 async def test_a_reader_that_leaves_leaves_nothing_behind(door: Door) -> None:
     session = await door.session()
     async with following(door, f"{session}/events") as (reader, task):

@@ -31,6 +31,7 @@ from satchel.http.call import Call
 
 RETRY = 2000  # milliseconds after which a client that was cut off comes back
 PATIENCE = 10.0  # seconds that a reader may take for what is queued, once the queue is full
+LAST_WORD = 10.0  # and then for the last word, before it is left
 HEARTBEAT = b": still here\n\n"
 END_KINDS = frozenset({"run_ended"})
 
@@ -77,6 +78,11 @@ class Pipe:
             except TimeoutError:
                 raise Lagged from None
         self.push(frame)
+
+    def drop(self) -> None:
+        """What waits: who comes back is given it again."""
+        self._frames.clear()
+        self._size = 0
 
     def push(self, frame: bytes) -> None:
         """Whether there is room or not: a last word."""
@@ -128,6 +134,7 @@ class EventStream:
         self._call = call
         self._events = events
         self._place = place
+        self._last_word = asyncio.timeout(None)  # by when a reader that lagged must have taken it
         self._ends_with_run = ends_with_run
         self._first = first
 
@@ -150,8 +157,9 @@ class EventStream:
                 for duty in duties:
                     duty.cancel()
                 await asyncio.gather(*duties, return_exceptions=True)
-            with contextlib.suppress(OSError):
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(LAST_WORD):
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _pump(self, pipe: Pipe) -> None:
         try:
@@ -160,7 +168,9 @@ class EventStream:
             if self._ends_with_run:
                 pipe.push(end_frame("run_ended"))
         except Lagged:
+            pipe.drop()
             pipe.push(end_frame("lagged"))
+            self._last_word.reschedule(asyncio.get_running_loop().time() + LAST_WORD)
         except (SessionDeleted, NotFound):
             pipe.push(end_frame("gone"))
         except ResyncRequired as ahead:
@@ -174,13 +184,14 @@ class EventStream:
         heartbeat = self._call.service.settings.heartbeat_seconds
         loop = asyncio.get_running_loop()
         ask_at = loop.time() + heartbeat
-        while (frames := await pipe.take(heartbeat)) is not None:
-            await _send(send, frames or HEARTBEAT)
-            if loop.time() >= ask_at:
-                if not await self._is_still_the_caller():
-                    await _send(send, end_frame("unauthorized"))
-                    return
-                ask_at = loop.time() + heartbeat
+        async with self._last_word:
+            while (frames := await pipe.take(heartbeat)) is not None:
+                await _send(send, frames or HEARTBEAT)
+                if loop.time() >= ask_at:
+                    if not await self._is_still_the_caller():
+                        await _send(send, end_frame("unauthorized"))
+                        return
+                    ask_at = loop.time() + heartbeat
 
     async def _is_still_the_caller(self) -> bool:
         """A key may have been revoked, or have expired, since the stream began."""
