@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from satchel import SessionManager
 from satchel.http import streams
 from satchel.http.app import app_of
 from satchel.http.streams import Lagged, Pipe
@@ -198,3 +199,24 @@ async def test_a_chat_whose_stream_is_refused_has_said_nothing() -> None:
         assert (draining.status_code, draining.json()["code"]) == (503, "draining")
         assert (await door("GET", f"{session}/runs")).json()["items"] == []
         assert len((await door("GET", "/v1/sessions")).json()["items"]) == 1
+
+
+async def test_a_chat_that_is_cancelled_while_it_stops_looking_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping = asyncio.Event()
+    follow = SessionManager.follow
+
+    async def slow_to_stop(self: SessionManager, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        try:
+            async for item in follow(self, *arguments, **options):
+                yield item
+        finally:
+            stopping.set()
+            await asyncio.sleep(0.2)
+
+    monkeypatch.setattr(SessionManager, "follow", slow_to_stop)
+    async with open_door(agents=("shop",)) as door:
+        asking = asyncio.create_task(door("POST", "/v1/chat", json={"message": "hello", "wait": 0.05}))
+        await asyncio.wait_for(stopping.wait(), 10)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking

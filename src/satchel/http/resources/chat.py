@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 from contextlib import ExitStack
 from typing import Any, Literal
@@ -141,8 +140,7 @@ async def _wait(call: Call, run: Run, seconds: float) -> Run:
     finally:
         for task in (following, draining):
             task.cancel()
-            with contextlib.suppress(BaseException):
-                await task
+        await asyncio.gather(following, draining, return_exceptions=True)
     return await call.runs.get_run(run.session_id, run.run_id)
 
 
