@@ -56,6 +56,18 @@ async def test_it_serves_under_its_mount_whom_the_application_knows(client: http
     assert (await client.get(url)).status_code == 404
 
 
+async def test_what_is_made_under_a_mount_is_where_it_says(client: httpx.AsyncClient) -> None:
+    client.cookies.set("user", "ada")
+    made = await client.post("/memory/v1/sessions", json={})
+    url = made.headers["location"]
+    forked = await client.post(f"{url}/fork")
+    added = await client.post(f"{url}/runs", json={"input": "hi"})
+    said = await client.post("/memory/v1/chat", json={"message": "hi", "wait": 0})
+    for answer in (made, forked, added, said):
+        assert answer.headers["location"].startswith("/memory/v1/sessions/sess_")
+        assert (await client.get(answer.headers["location"])).status_code == 200
+
+
 async def test_a_hook_that_finds_nobody_lets_nobody_in() -> None:
     async with satchel.open("memory:") as store:
         app = make_app(store, principal_of=lambda _: None)  # type: ignore[arg-type, return-value]  # wrong on purpose

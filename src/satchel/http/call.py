@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
 
 from satchel.domain.principal import Principal
 from satchel.domain.run import Attempt, Run
 from satchel.errors import InvalidInput, MessageNotFound, RunNotFound, ToolCallNotFound, Unauthenticated
-from satchel.http.answers import Answer
+from satchel.http.answers import Answer, Header
 from satchel.http.asgi import Receive, Scope
 from satchel.http.bodies import admit_envelope, check_media_type, check_text, decode_as, read_body
 from satchel.http.limits import check_session_count, was_answered
@@ -238,6 +238,11 @@ class Call:
         return Answer(status=304, headers=[(b"etag", tag)])
 
     # -- addresses
+
+    def location(self, session_id: str, run_id: str | None = None) -> Header:
+        """Where it is that was made: by its whole path, under a mount too."""
+        path = quote(self.scope.get("root_path") or "") + f"/v1/sessions/{session_id}"
+        return b"location", (path if run_id is None else f"{path}/runs/{run_id}").encode()
 
     def url(self, **changed: str) -> str:
         """This address with other parameters: relative, so that it holds behind a proxy and under a mount."""

@@ -80,7 +80,7 @@ async def _answered(call: Call, given: Chat, run: Run) -> App:
     session_id, elsewhere = run.session_id, call.service.elsewhere
     wait = call.service.settings.chat_seconds if given.wait is None else given.wait
     ended = await _wait_if_begun(call, run, wait) if elsewhere.is_unknown(run.agent) else await _wait(call, run, wait)
-    location = (b"location", f"/v1/sessions/{session_id}/runs/{run.run_id}".encode())
+    location = call.location(session_id, run.run_id)
     message = await _last_word(call, ended) if ended.is_terminal else None
     body: dict[str, Any] = {
         "session_id": session_id,

@@ -11,7 +11,7 @@ from satchel.domain.json_text import NO_JSON, decode
 from satchel.domain.run import STATUSES, Attempt, Run
 from satchel.errors import InvalidInput
 from satchel.http import given, shapes
-from satchel.http.answers import Answer, Header, encode, page_of, texts, written
+from satchel.http.answers import Answer, encode, page_of, texts, written
 from satchel.http.asgi import App
 from satchel.http.call import Call
 from satchel.http.parameters import CURSOR, LIMIT, Parameter
@@ -98,14 +98,16 @@ def input_of(raw: msgspec.Raw) -> Any:
     return decode(body) if body[:1] == b'"' else body
 
 
-def run_answer(run: Run, status: int = 200, *, hint: str | None = None) -> Answer:
+def run_answer(run: Run) -> Answer:
+    return written(run.to_json(), run.version, replayed=run.replayed)
+
+
+def added(call: Call, run: Run, *, hint: str | None = None) -> Answer:
     """``hint`` is a header: the body is the run as it was first answered, however often it is asked for under its key."""
-    headers: list[Header] = []
-    if status == 201:
-        headers.append((b"location", f"/v1/sessions/{run.session_id}/runs/{run.run_id}".encode()))
+    headers = [call.location(run.session_id, run.run_id)]
     if hint is not None:
         headers.append((b"satchel-hint", hint.encode("ascii", "backslashreplace")))
-    return written(run.to_json(), run.version, replayed=run.replayed, status=status, headers=headers)
+    return written(run.to_json(), run.version, replayed=run.replayed, status=201, headers=headers)
 
 
 async def add(call: Call) -> App:
@@ -128,7 +130,7 @@ async def add(call: Call) -> App:
         **call.write(given.expected_version),
     )
     elsewhere = call.service.elsewhere
-    return run_answer(run, 201, hint=elsewhere.hint(run) if elsewhere.is_unknown(run.agent) else None)
+    return added(call, run, hint=elsewhere.hint(run) if elsewhere.is_unknown(run.agent) else None)
 
 
 async def add_child(call: Call) -> App:
@@ -142,7 +144,7 @@ async def add_child(call: Call) -> App:
         metadata=metadata,
         **call.write(given.expected_version),
     )
-    return run_answer(run, 201)
+    return added(call, run)
 
 
 async def read_all(call: Call) -> App:

@@ -67,7 +67,7 @@ async def create(call: Call) -> App:
     await call.check_session_count(given.user_id, external_id=given.external_id, key=call.key)
     session = await call.sessions.create_session(**options)
     status = 200 if session.existed else 201
-    location = (b"location", f"/v1/sessions/{session.session_id}".encode())
+    location = call.location(session.session_id)
     return written(session.to_json(), session.version, replayed=session.replayed, status=status, headers=[location])
 
 
@@ -113,7 +113,7 @@ async def fork(call: Call) -> App:
     session = await call.sessions.fork_session(
         call.session_id, up_to=given.up_to, title=given.title, **call.write(given.expected_version)
     )
-    location = (b"location", f"/v1/sessions/{session.session_id}".encode())
+    location = call.location(session.session_id)
     return written(session.to_json(), session.version, replayed=session.replayed, status=201, headers=[location])
 
 
