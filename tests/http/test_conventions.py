@@ -125,6 +125,29 @@ async def test_if_match_answers_412_and_the_body_409(door: Door) -> None:
     assert both.status_code == 422
 
 
+async def test_a_condition_that_nobody_would_look_at_is_refused_and_nothing_is_done(door: Door) -> None:
+    session = await door.session()
+    run = (await door("POST", f"{session}/runs", who="agent", json={"start": True})).json()
+    url, attempt = f"{session}/runs/{run['run_id']}", {"Satchel-Attempt": f"{run['run_id']}/1"}
+    message = {"session_id": session.rpartition("/")[2], "message": "pay the bill", "wait": 0}
+    for path, body in (
+        ("/v1/chat", message),
+        ("/v1/sessions", {"external_id": "one"}),
+        (f"{url}/renew", {}),
+        (f"{url}/wait", {}),
+        (f"{url}/text", {"message": 1, "offset": 0, "text": "x"}),
+    ):
+        refused = await door("POST", path, who="agent", json=body, headers={"If-Match": '"v0"'} | attempt)
+        assert (refused.status_code, problem_of(refused)["errors"][0]["header"]) == (422, "If-Match"), path
+    for verb in ("renew", "wait"):
+        refused = await door("POST", f"{url}/{verb}", who="agent", json={"expected_version": 0}, headers=attempt)
+        assert (refused.status_code, problem_of(refused)["errors"][0]["pointer"]) == (422, "/expected_version"), verb
+    assert len((await door("GET", f"{session}/runs")).json()["items"]) == 1
+    assert len((await door("GET", "/v1/sessions")).json()["items"]) == 1
+    taken = await door("POST", "/v1/sessions", json={"external_id": "one"}, headers={"If-Match": "*"})
+    assert taken.status_code == 201
+
+
 async def test_what_a_reader_has_already_is_not_sent_again(door: Door) -> None:
     session = await door.session()
     tag = (await door("GET", session)).headers["etag"]

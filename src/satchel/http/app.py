@@ -108,6 +108,7 @@ async def _answer(call: Call, visit: Visit) -> App:
         visit.session_id = session_id
     try:
         call.read_query()
+        call.check_condition()
         if len(call.path) > 1:
             await call.check_path()
         answer = await call.route.handler(call)

@@ -185,6 +185,13 @@ class Call:
         self._conditional = True
         return version
 
+    def check_condition(self) -> None:
+        """A condition that nobody looks at would hold nothing. ``*`` is none, as everywhere."""
+        if b"if-match" not in self.headers or self.route.method == "GET" or self.route.takes_condition:
+            return
+        if self._single(b"if-match", "if_match") != "*":
+            raise InvalidInput("is not taken here: this address acts whatever the version is", field="if_match")
+
     def write(self, in_body: int | None = None) -> dict[str, Any]:
         """The arguments that every write takes."""
         return {"expected_version": self.version(in_body), "idempotency_key": self.key}

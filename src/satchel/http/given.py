@@ -203,6 +203,10 @@ class NewChild(Strict, kw_only=True):
     expected_version: Expected = None
 
 
+class Empty(Strict):
+    """No members."""
+
+
 class Nothing(Strict, kw_only=True):
     expected_version: Expected = None
 

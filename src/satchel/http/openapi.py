@@ -150,7 +150,7 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
         shown.append(
             _header("Idempotency-Key", "The same key and request get the first answer again.", "^[!-~]{1,255}$")
         )
-    if 412 in route.errors:
+    if route.takes_condition:
         about = "The version that is expected, as ETag gives it."
         shown.append(_header("If-Match", about, '^"v(0|[1-9][0-9]{0,17})"$'))
     if route.attempt is not None:

@@ -41,5 +41,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     media_types: tuple[str, ...] = ("application/json",)
 
     @property
+    def takes_condition(self) -> bool:
+        """Whether a write is only made at the version that the caller expects."""
+        return 412 in self.errors
+
+    @property
     def path_parameters(self) -> tuple[str, ...]:
         return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))

@@ -86,6 +86,10 @@ class Failed(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     expected_version: int | None = None
 
 
+class Empty(msgspec.Struct, forbid_unknown_fields=True):
+    """No members."""
+
+
 class Nothing(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     expected_version: int | None = None
 
@@ -186,12 +190,12 @@ async def start(call: Call) -> App:
 
 
 async def keep_waiting(call: Call) -> App:
-    await call.fields(Nothing)
+    await call.fields(Empty)
     return run_answer(await call.runs.keep_waiting(call.session_id, call.path["run_id"]))
 
 
 async def renew(call: Call) -> App:
-    await call.fields(Nothing)
+    await call.fields(Empty)
     cancel_requested = await call.runs.renew_run(call.session_id, attempt_of(call))
     return Answer(encode({"cancel_requested": cancel_requested}))
 
@@ -318,14 +322,14 @@ ROUTES = (
         status=201,
     ),
     work_route(
-        "wait", "keep_waiting", "Renew the lease of a run that waits for its client.", keep_waiting, given.Nothing
+        "wait", "keep_waiting", "Renew the lease of a run that waits for its client.", keep_waiting, given.Empty
     ),
     work_route(
         "renew",
         "renew_run",
         "Move the lease on; tells whether the run was asked to stop.",
         renew,
-        given.Nothing,
+        given.Empty,
         answer=shapes.CancelRequested,
     ),
     work_route(
