@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from satchel.http.table import ROUTES
-from tests.http.door import Door, open_door, problem_of
+from tests.http.door import Door, door_over, open_door, problem_of
 
 NOWHERE = "/v1/sessions/sess_aaaaaaaaaaaaaaaaaaaaaaaa"
 
@@ -123,6 +123,26 @@ async def test_if_match_answers_412_and_the_body_409(door: Door) -> None:
         assert (refused.status_code, problem_of(refused)["errors"][0]["header"]) == (422, "If-Match"), wrong
     both = await door("PATCH", session, json={"title": "t", "expected_version": 3}, headers={"If-Match": '"v2"'})
     assert both.status_code == 422
+
+
+async def test_a_repeated_request_finds_its_run_where_another_agent_is_the_default_one(door: Door) -> None:
+    session = await door.session()
+    said = {"session_id": session.rpartition("/")[2], "message": "pay the bill", "wait": 0}
+    async with door_over(door.store, agents=("coding",)) as first, door_over(door.store, agents=("shop",)) as second:
+        for path, body in (
+            (f"{session}/runs", {"input": "hi", "on_busy": "queue"}),
+            ("/v1/chat", said),
+        ):
+            added = await first("POST", path, json=body, headers={"Idempotency-Key": path})
+            again = await second("POST", path, json=body, headers={"Idempotency-Key": path})
+            assert again.status_code == added.status_code
+            assert again.headers["idempotent-replayed"] == "true"
+            ids = [one.json().get("run", one.json())["run_id"] for one in (added, again)]
+            assert ids[0] == ids[1]
+            for other in (body | {"agent": "shop"}, body | {"goal": "another"}):
+                refused = await second("POST", path, json=other, headers={"Idempotency-Key": path})
+                assert (refused.status_code, refused.json()["code"]) == (422, "idempotency_mismatch")
+    assert len((await door("GET", f"{session}/runs")).json()["items"]) == 2
 
 
 async def test_a_condition_that_nobody_would_look_at_is_refused_and_nothing_is_done(door: Door) -> None:

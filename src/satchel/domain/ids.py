@@ -47,6 +47,11 @@ def derived_session_id(kind: str, *parts: str) -> str:
     return encode_id("sess_", hashlib.sha256(join_parts("session", kind, *parts)).digest())
 
 
+def derived_run_id(session_id: str, key: bytes) -> str:
+    """The id of a run that its caller added under this key (its hash): the same call makes the same run, whoever decides it."""
+    return encode_id("run_", digest("run", session_id, key.hex()))
+
+
 def checked_id(value: object, *, field: str, limits: Limits) -> str:
     """``value`` if it can be an identity: text, not empty, no control characters, valid UTF-8.
 

@@ -12,11 +12,18 @@ import msgspec
 
 from satchel.domain.principal import Principal
 from satchel.domain.run import Attempt, Run
-from satchel.errors import InvalidInput, MessageNotFound, RunNotFound, ToolCallNotFound, Unauthenticated
+from satchel.errors import (
+    IdempotencyMismatch,
+    InvalidInput,
+    MessageNotFound,
+    RunNotFound,
+    ToolCallNotFound,
+    Unauthenticated,
+)
 from satchel.http.answers import Answer, Header
 from satchel.http.asgi import Receive, Scope
 from satchel.http.bodies import admit_envelope, check_media_type, check_text, decode_as, read_body
-from satchel.http.limits import check_session_count, was_answered
+from satchel.http.limits import check_session_count, former_agent, was_answered
 from satchel.http.parameters import read_query
 from satchel.http.problems import Places, TooManyRuns
 from satchel.http.route import Route
@@ -118,15 +125,23 @@ class Call:
                 await self.sessions.get_session(self.session_id, include=())
                 raise error("")
 
-    async def add_run(self, session_id: str, **options: Any) -> Run:
-        """Within the number of runs that a caller may have open."""
-        open_runs = self.service.open_runs
+    async def add_run(self, session_id: str, *, agent: str | None, **options: Any) -> Run:
+        """Within the number of runs that a caller may have open. Without ``agent`` it is the default one's; of a request that is
+        repeated, whose it was at first: that may have been another server, with another default."""
+        open_runs, key = self.service.open_runs, options["idempotency_key"]
         try:
             await open_runs.check(self.principal, self.runs)
         except TooManyRuns:
-            if not await was_answered(self.service.store, self.principal, session_id, options["idempotency_key"]):
+            if not await was_answered(self.service.store, self.principal, session_id, key):
                 raise
-        run = await self.runs.add_run(session_id, **options)
+        named = self.service.default_agent if agent is None else agent
+        try:
+            run = await self.runs.add_run(session_id, agent=named, **options)
+        except IdempotencyMismatch:
+            former = await former_agent(self.service.store, self.runs, session_id, key) if agent is None else None
+            if former is None or former == named:
+                raise
+            run = await self.runs.add_run(session_id, agent=former, **options)
         open_runs.added(self.principal, run)
         if self.service.traces is not None:
             self.service.traces.run_added(run)

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from satchel.access import access_to
 from satchel.domain.decisions.housekeeping import KnownKey
-from satchel.domain.ids import derived_session_id
+from satchel.domain.ids import derived_run_id, derived_session_id
 from satchel.domain.principal import Principal
 from satchel.domain.run import TERMINAL, Run
 from satchel.errors import NotFound, SessionDeleted
@@ -71,6 +71,17 @@ async def was_answered(store: OpenStore, principal: Principal, session_id: str, 
     access = access_to(store, principal, None)
     decision = KnownKey(ref=access.ref(session_id), principal=principal, asked_key=access.key(key)["key"])
     return (await access.submit(decision)).value
+
+
+async def former_agent(store: OpenStore, runs: RunManager, session_id: str, key: str | None) -> str | None:
+    """Whose the run is that was added under this key, if one was."""
+    if key is None:
+        return None
+    hashed = access_to(store, runs.principal, None).key(key)["key"]
+    try:
+        return (await runs.get_run(session_id, derived_run_id(session_id, hashed))).agent
+    except (NotFound, SessionDeleted):
+        return None
 
 
 async def is_there(

@@ -9,7 +9,7 @@ from typing import Any
 from satchel.access import Access, checked_attempt, draft_parts, request
 from satchel.domain.decisions.children import AddChildRun
 from satchel.domain.decisions.runs import AddRun, CancelRun, RenewWaiting, RunDecision, StartRun
-from satchel.domain.ids import RANDOM_BYTES, checked_id, digest, encode_id
+from satchel.domain.ids import RANDOM_BYTES, checked_id, derived_run_id, encode_id
 from satchel.domain.message import admit_message
 from satchel.domain.rights import check_user_size
 from satchel.domain.run import Attempt, MemoryOf, OnBusy, Run
@@ -172,7 +172,6 @@ class RunAdding:
 
 
 def _new_run_id(session_id: str, common: Mapping[str, Any]) -> str:
-    bits = os.urandom(RANDOM_BYTES)
-    if common["caller_key"]:  # the same call makes the same run, whoever decides it
-        bits = digest("run", session_id, common["key"].hex())
-    return encode_id("run_", bits)
+    if common["caller_key"]:
+        return derived_run_id(session_id, common["key"])
+    return encode_id("run_", os.urandom(RANDOM_BYTES))

@@ -60,7 +60,7 @@ async def _said(call: Call, given: Chat, said: str | bytes) -> Run:
     return await call.add_run(
         session_id,
         goal=given.goal if given.goal is not None else first_words(said, GOAL),
-        agent=call.service.default_agent if given.agent is None else given.agent,
+        agent=given.agent,
         input=said,
         on_busy=given.on_busy,
         idempotency_key=call.key,

@@ -117,9 +117,7 @@ def added(call: Call, run: Run, *, hint: str | None = None) -> Answer:
 async def add(call: Call) -> App:
     given = await call.fields(NewRun)
     metadata: Any = bytes(given.metadata) or None
-    agent = given.agent
-    if agent is None:  # who starts it at once is its agent
-        agent = "" if given.start else call.service.default_agent
+    agent = "" if given.agent is None and given.start else given.agent  # who starts it at once is its agent
     run = await call.add_run(
         call.session_id,
         goal=given.goal,
