@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 
 import msgspec
 
 from satchel.domain.canonical import canonical
+from satchel.domain.clock import to_datetime
 from satchel.domain.page import Page, decode_cursor, encode_cursor
+from satchel.domain.principal import Principal
 from satchel.domain.record import SessionStatus
 from satchel.domain.session import Session, session_from
 from satchel.domain.spelling import as_written
 from satchel.store import ListedSession, Store
 
 SCANNED = 1000  # sessions that one call looks at
+# How long a commit may take from its clock to being seen: a list is read again from this long before its last reading.
+LATE = timedelta(minutes=1)
+
+# A page: of what changed from an instant on, behind a cursor.
+List = Callable[[datetime | None, str | None], Awaitable[Page[Session]]]
 
 _encode = msgspec.json.Encoder().encode
 _LEFT_OUT = "session %r cannot be read, and is in no list"
@@ -89,3 +98,33 @@ async def list_page(store: Store, filters: Filters, *, side: str, limit: int, cu
             return Page(tuple(found))
         if seen >= SCANNED:
             return Page(tuple(found), None if after is None else encode_cursor(after, *parts))
+
+
+async def whole_list(
+    store: Store, principal: Principal, listed: List, *, updated_after: datetime | None = None
+) -> list[Session]:
+    """Every session that is in the list throughout, once, as it was when it was first met. A list goes by the last change:
+    what changes while it is read moves to the part that was read already. So what changed since the reading began is read
+    again, until that finds nothing new."""
+    found: dict[str, Session] = {}
+    since = updated_after
+    while True:
+        known = len(found)
+        earliest = await _now(store, principal)
+        cursor: str | None = None
+        while True:
+            page = await listed(since, cursor)
+            for session in page.items:
+                found.setdefault(session.session_id, session)
+            cursor = page.next
+            if cursor is None:
+                break
+            earliest = min(earliest, await _now(store, principal))  # a clock may be set back
+        if (known and len(found) == known) or not found:
+            return list(found.values())
+        since = earliest - LATE if updated_after is None else max(updated_after, earliest - LATE)
+
+
+async def _now(store: Store, principal: Principal) -> datetime:
+    page = await store.sessions(principal.tenant_id, user_id=principal.user_id, limit=1)
+    return to_datetime(page.clock.now)

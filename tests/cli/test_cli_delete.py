@@ -6,11 +6,12 @@ import asyncio
 import sqlite3
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import satchel
-from satchel import Policy, Principal, SessionManager
+from satchel import Page, Policy, Principal, Session, SessionManager
 from satchel.cli import choosing
 from satchel.domain.clock import DAY
 from satchel.stores.sqlite import SqliteStore
@@ -148,6 +149,25 @@ def test_what_changed_since_it_was_listed_is_left(cli: Cli, monkeypatch: pytest.
     assert (answer.code, answer.json["deleted"], answer.json["left"]) == (0, 1, 1)
     assert set(statuses(cli)) == {used}
     assert unused not in statuses(cli)
+
+
+def test_what_changes_while_they_are_listed_is_left_and_counted(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [make_session(str(number)) for number in range(6)]
+    list_sessions = SessionManager.list_sessions
+    looks = 0
+
+    async def changing(self: SessionManager, **filters: Any) -> Page[Session]:
+        nonlocal looks
+        page = await list_sessions(self, **filters)
+        looks += 1
+        if looks == 1:  # it moves to the part that was read already
+            await self.rename_session(ids[0], "still here")
+        return page
+
+    monkeypatch.setattr(choosing, "PAGE", 2)
+    monkeypatch.setattr(SessionManager, "list_sessions", changing)
+    answer = cli("sessions", "delete", "--user", "ada", "--yes", "--json")
+    assert answer.json["deleted"] + answer.json["left"] == 6
 
 
 def test_an_expiry_that_nobody_has_met_yet_is_no_change(cli: Cli) -> None:

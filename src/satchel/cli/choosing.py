@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from satchel import OpenStore, Principal, Session, SessionDeleted, SessionManager
+from satchel import OpenStore, Page, Principal, Session, SessionDeleted, SessionManager
 from satchel.access import Access, request
 from satchel.cli import documents, flags, output, sentences
 from satchel.cli.asking import can_ask, says_yes
@@ -21,6 +21,7 @@ from satchel.domain.clock import to_datetime
 from satchel.domain.decisions.lifecycle import DeleteSession
 from satchel.domain.ids import SessionRef
 from satchel.errors import NotFound, SatchelError, StoreUnavailable, VersionConflict
+from satchel.listing import whole_list
 from satchel.sweeper import erase_all
 
 PAGE = 500
@@ -79,7 +80,7 @@ async def delete_many(where: flags.Where, chosen: Chosen, reason: str, *, yes: b
 
 
 async def _listed(sessions: SessionManager, store: OpenStore, tenant: str, chosen: Chosen) -> list[Session]:
-    """Newest change first."""
+    """Newest change first; what changed while they were listed comes last."""
     before = chosen.before
     if chosen.older_than is not None:
         now = to_datetime((await store.store.sessions(tenant, limit=1)).clock.now)  # the store's time, not ours
@@ -88,14 +89,13 @@ async def _listed(sessions: SessionManager, store: OpenStore, tenant: str, chose
         except OverflowError:  # before there were dates
             reached = datetime.min.replace(tzinfo=UTC)
         before = reached if before is None else min(before, reached)
-    found: list[Session] = []
-    cursor: str | None = None
-    while True:
-        page = await sessions.list_sessions(status=chosen.status, updated_before=before, limit=PAGE, cursor=cursor)
-        found.extend(page.items)
-        cursor = page.next
-        if cursor is None:
-            return found
+
+    async def listed(since: datetime | None, cursor: str | None) -> Page[Session]:
+        return await sessions.list_sessions(
+            status=chosen.status, updated_after=since, updated_before=before, limit=PAGE, cursor=cursor
+        )
+
+    return await whole_list(store.store, sessions.principal, listed)
 
 
 def _show(found: Sequence[Session]) -> None:

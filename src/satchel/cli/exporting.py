@@ -11,12 +11,12 @@ from datetime import datetime
 from typing import IO
 
 from satchel import NotFound, OpenStore, Page, Session, SessionDeleted, SessionManager
-from satchel.access import access_to
 from satchel.cli import files, flags, output, sentences
 from satchel.cli.naming import chosen_session
 from satchel.cli.progress import bar
 from satchel.cli.store import opened, run_async
 from satchel.cli.typed import is_typed
+from satchel.listing import whole_list
 
 PAGE = 500
 HELD = 8 * 1024 * 1024  # of a line, until it is known to be whole
@@ -64,12 +64,10 @@ async def _export(
 
 
 async def _all_ids(sessions: SessionManager, store: OpenStore) -> list[str]:
-    from satchel.transfer import all_ids
-
     async def listed(since: datetime | None, cursor: str | None) -> Page[Session]:
         return await sessions.list_sessions(updated_after=since, limit=PAGE, cursor=cursor)
 
-    return await all_ids(access_to(store, sessions.principal, None), listed)
+    return [session.session_id for session in await whole_list(store.store, sessions.principal, listed)]
 
 
 @contextmanager

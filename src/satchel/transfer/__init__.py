@@ -4,8 +4,8 @@ The format is one JSON object a line: ``source``, ``licence``, ``session_id``, `
 ``satchel``, with everything that these five lack. A message's text is copied byte for byte in both directions.
 """
 
-from satchel.transfer.exporting import all_ids, export_all, export_session
+from satchel.transfer.exporting import export_all, export_session
 from satchel.transfer.forking import fork
 from satchel.transfer.importing import import_sessions
 
-__all__ = ["all_ids", "export_all", "export_session", "fork", "import_sessions"]
+__all__ = ["export_all", "export_session", "fork", "import_sessions"]

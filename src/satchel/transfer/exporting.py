@@ -3,70 +3,38 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
 from satchel.access import Access
-from satchel.domain.clock import rfc3339, to_datetime
+from satchel.domain.clock import rfc3339
 from satchel.domain.event import Event
 from satchel.domain.ids import SessionRef
 from satchel.domain.json_text import NO_JSON, raw_json
-from satchel.domain.page import Page
 from satchel.domain.record import SessionRecord
-from satchel.domain.session import Session
 from satchel.errors import NotFound, SessionDeleted, StoreCorrupt
+from satchel.listing import List, whole_list
 from satchel.store import EventPage, Snapshot
 from satchel.transfer.form import FORMAT, ExportedEvent, members_once, stands_in_messages
 
 PAGE = 200
 HELD = 8 * 1024 * 1024  # bytes of a line that stay in memory until it is whole; what is more waits in a file
 BLOCK = 256 * 1024
-# How long a commit may take from its clock to being seen: a list is read again from this long before its last reading.
-LATE = timedelta(minutes=1)
 
 _encode = msgspec.json.Encoder().encode
 
-List = Callable[[datetime | None, str | None], Awaitable[Page[Session]]]
-
 
 async def export_all(access: Access, listed: List, *, updated_after: datetime | None) -> AsyncIterator[bytes]:
-    """Every session that is in the list throughout, once. ``listed`` gives a page: of what changed from an instant on, behind
-    a cursor. One that is deleted or given away meanwhile is left out."""
-    for session_id in await all_ids(access, listed, updated_after=updated_after):
+    """Every session that is in the list throughout, once. One that is deleted or given away meanwhile is left out."""
+    for session in await whole_list(access.store, access.principal, listed, updated_after=updated_after):
         try:
-            async for piece in export_session(access, session_id):
+            async for piece in export_session(access, session.session_id):
                 yield piece
         except (NotFound, SessionDeleted):
             continue  # nothing of its line was handed out
-
-
-async def all_ids(access: Access, listed: List, *, updated_after: datetime | None = None) -> list[str]:
-    """What is in the list throughout, once. A list goes by the last change: what changes while it is read moves to the part that was read already. So what changed
-    since the reading began is read again, until that finds nothing new."""
-    found: dict[str, None] = {}
-    since = updated_after
-    while True:
-        known = len(found)
-        earliest = await _now(access)
-        cursor: str | None = None
-        while True:
-            page = await listed(since, cursor)
-            found.update((session.session_id, None) for session in page.items)
-            cursor = page.next
-            if cursor is None:
-                break
-            earliest = min(earliest, await _now(access))  # a clock may be set back
-        if (known and len(found) == known) or not found:
-            return list(found)
-        since = earliest - LATE if updated_after is None else max(updated_after, earliest - LATE)
-
-
-async def _now(access: Access) -> datetime:
-    page = await access.store.sessions(access.principal.tenant_id, user_id=access.principal.user_id, limit=1)
-    return to_datetime(page.clock.now)
 
 
 async def export_session(access: Access, session_id: str) -> AsyncIterator[bytes]:
