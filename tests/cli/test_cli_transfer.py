@@ -177,6 +177,14 @@ def test_export_misses_no_session_that_changes_again_and_again_while_the_list_is
     assert sorted(exported) == sorted(ids)
 
 
+def test_what_a_killed_export_left_is_in_nobodys_way(cli: Cli) -> None:
+    """In a container every one has the same process id."""
+    make_session("one")
+    Path(f".all.jsonl.{os.getpid()}.part").write_bytes(b"half")
+    assert cli("sessions", "export", "-o", "all.jsonl").code == 0
+    assert len(Path("all.jsonl").read_bytes().splitlines()) == 1
+
+
 # -- import reports
 
 

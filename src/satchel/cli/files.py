@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import secrets
 import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -97,7 +98,7 @@ def writing(name: str) -> Iterator[IO[bytes]]:
     """
     target = Path(name).resolve()
     is_regular = not target.exists() or target.is_file()
-    draft = target.with_name(f".{target.name}.{os.getpid()}.part") if is_regular else target
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part") if is_regular else target
     try:
         with _opened(draft, "xb" if is_regular else "wb", name) as raw:
             if name.endswith(".gz"):
