@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
-from satchel.errors import IdempotencyMismatch, SatchelError, StoreUnavailable, VersionConflict
+from satchel.errors import (
+    IdempotencyMismatch,
+    SatchelError,
+    SessionDeleted,
+    SessionNotFound,
+    StoreUnavailable,
+    VersionConflict,
+)
 from satchel.store import Change, Outcome
-from satchel.testing.stage import ADAS_AGENT, Stage, asking, said
+from satchel.testing.stage import ADAS_AGENT, ADMIN, Stage, asking, said
 from satchel.testing.wrappers import StoreWrapper
 from tests.transfer.lines import AS_ADA, exported, imported, line
 
@@ -153,6 +160,24 @@ async def test_a_key_is_for_one_fork(stage: Stage, other: dict[str, Any]) -> Non
         await stage.sessions().fork_session(sid, idempotency_key="k", **other)
     again = await stage.sessions().fork_session(sid, up_to=2, title="mine", idempotency_key="k")
     assert (fork.replayed, again.replayed, again.session_id) == (False, True, fork.session_id)
+
+
+@pytest.mark.parametrize("became", ["deleted", "given away"])
+async def test_a_fork_is_found_under_its_key_whatever_became_of_its_source(stage: Stage, became: str) -> None:
+    sid = await stage.session()
+    await stage.sessions().append_message(sid, said("a"))
+    fork = await stage.sessions().fork_session(sid, idempotency_key="k")
+    if became == "deleted":
+        await stage.sessions().delete_session(sid)
+    else:
+        await stage.sessions(ADMIN).transfer_session(sid, "bob")
+    again = await stage.sessions().fork_session(sid, idempotency_key="k")
+    assert (again.session_id, again.replayed) == (fork.session_id, True)
+    gone = SessionDeleted if became == "deleted" else SessionNotFound
+    with pytest.raises(gone):
+        await stage.sessions().fork_session(sid, idempotency_key="another")
+    with pytest.raises(gone):
+        await stage.sessions().fork_session(sid)
 
 
 class Unplugged(StoreWrapper):

@@ -29,11 +29,6 @@ async def fork(
     """The new session's id, and whether this call was answered before. ``expected_version`` is the source's."""
     ref = access.ref(session_id)
     store = access.store
-
-    async def fetch() -> Snapshot:
-        return await store.snapshot(ref)
-
-    snapshot, source = await access.read(ref, fetch)
     key = access.key(idempotency_key)
     if key["caller_key"]:
         new_id = derived_session_id("fork", *ref, access.principal.side, key["key"].hex())
@@ -47,8 +42,13 @@ async def fork(
         raise state
     replay = replay_of(state.keys, key["key"], wanted)
     begun = state.record
-    if begun is not None and not begun.hidden:
+    if begun is not None and not begun.hidden:  # whatever became of the source since
         return new_id, replay is not None
+
+    async def fetch() -> Snapshot:
+        return await store.snapshot(ref)
+
+    snapshot, source = await access.read(ref, fetch)
     if begun is not None and begun.origin is not None:
         last = begun.origin.seq  # goes on where a former call stopped
     else:
