@@ -345,6 +345,41 @@ async def test_a_refusal_that_no_write_went_before_is_that_refusal(store: OpenSt
             await client.sessions.create_session()
 
 
+class Switched(httpx.AsyncBaseTransport):
+    """Nobody is there while it is ``off``."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self.off = False
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self.off:
+            raise httpx.ConnectError("nobody listens")
+        return await self._inner.handle_async_request(request)
+
+
+async def test_who_waits_for_an_answer_waits_on_while_the_service_is_away(store: OpenStore) -> None:
+    """As on a store that is away: a question lasts longer than most troubles."""
+    transport = Switched(httpx.ASGITransport(app=make_app(store, principal_of=lambda _: AGENT)))
+    runs = satchel.RunManager(store, AGENT)
+    async with (
+        httpx.AsyncClient(verify=NO_CERTIFICATES, transport=transport) as http,
+        satchel.connect("http://there", "key", http=http, patience=0.2) as client,
+    ):
+        sid = (await client.sessions.create_session()).session_id
+        async with client.sessions.run(sid, lease=60) as run:
+            asking = asyncio.create_task(run.ask("sure", "Sure?"))
+            async with asyncio.timeout(20):
+                while (await runs.get_run(sid, run.run.run_id)).status != "WAITING":  # noqa: ASYNC110  # of what stands in the store
+                    await asyncio.sleep(0.01)
+            transport.off = True
+            await asyncio.sleep(1.5)  # longer than the patience of a call
+            transport.off = False
+            await runs.answer_run(sid, run.run.run_id, "yes")
+            assert await asyncio.wait_for(asking, 20) == "yes"
+        assert (await runs.get_run(sid, run.run.run_id)).status == "COMPLETED"
+
+
 async def test_many_calls_at_once_share_a_connection_to_a_service(store: OpenStore) -> None:
     """Streams do not take the connections that calls need."""
     async with served(store) as url, connection(url) as client:
