@@ -220,3 +220,19 @@ async def test_a_chat_that_is_cancelled_while_it_stops_looking_says_so(monkeypat
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
+
+
+async def test_who_comes_back_after_a_runs_end_stays_away_though_its_message_was_taken_back_since(door: Door) -> None:
+    session = await door.session()
+    run = (await door("POST", f"{session}/runs", who="agent", json={"start": True, "input": "hi"})).json()
+    attempt = {"Satchel-Attempt": f"{run['run_id']}/1"}
+    ended = await door("POST", f"{session}/runs/{run['run_id']}/complete", who="agent", headers=attempt)
+    assert ended.status_code == 200
+    (input_of,) = (await door("GET", f"{session}/messages")).json()["items"]
+    last = (await door("GET", f"{session}/events?order=desc&limit=1")).json()["items"][0]
+    assert last["kind"] == "run_ended"
+    back = {"Accept": "text/event-stream", "Last-Event-ID": str(last["seq"])}
+    url = f"{session}/events?run_id={run['run_id']}"
+    assert (await door("GET", url, headers=back)).status_code == 204
+    assert (await door("POST", f"{session}/messages/{input_of['message_id']}/retract")).status_code == 200
+    assert (await door("GET", url, headers=back)).status_code == 204

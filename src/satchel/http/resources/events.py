@@ -45,8 +45,8 @@ async def follow(call: Call) -> App:
     else:
         run = await call.runs.get_run(call.session_id, run_id)
         if run.is_terminal:
-            rest = await call.sessions.events(call.session_id, after=after, run_id=run_id, limit=1)
-            if not rest.items:
+            end = await call.sessions.events(call.session_id, after=after, run_id=run_id, kind="run_ended", limit=1)
+            if not end.items:  # behind it there may be more of the run, a retraction say
                 return Answer(status=204)
     text = call.query.get("text", True)
     return stream(call, call.session_id, stream_place(call), after=after, run_id=run_id, text=text)
