@@ -234,5 +234,7 @@ async def test_who_comes_back_after_a_runs_end_stays_away_though_its_message_was
     back = {"Accept": "text/event-stream", "Last-Event-ID": str(last["seq"])}
     url = f"{session}/events?run_id={run['run_id']}"
     assert (await door("GET", url, headers=back)).status_code == 204
+    ahead = await door("GET", url, headers=back | {"Last-Event-ID": "99"})  # it came before a failover
+    assert f'{{"reason":"resync","last_seq":{last["seq"]}}}' in ahead.text
     assert (await door("POST", f"{session}/messages/{input_of['message_id']}/retract")).status_code == 200
     assert (await door("GET", url, headers=back)).status_code == 204

@@ -10,7 +10,7 @@ from satchel.context import DIGEST_CALLS, DIGEST_RUNS, Context, build_context
 from satchel.domain.event import Event, EventKind
 from satchel.domain.page import Page
 from satchel.domain.stream import TextDelta, TextPosition
-from satchel.errors import InvalidInput
+from satchel.errors import InvalidInput, ResyncRequired
 from satchel.follow import Follower, R
 from satchel.sessions.pages import read_events
 from satchel.sessions.reading import SessionReading
@@ -103,6 +103,9 @@ class SessionLog(SessionReading):
             run = await self._runs.get_run(session_id, run_id)
             # Behind its end there may be more of it, a retraction say: what waits there for the end waits for ever.
             if run.is_terminal and not await self._has_end(session_id, run_id, after=after):
+                session = await self.get_session(session_id, include=())
+                if after > session.last_seq:  # what came is not what became of the run
+                    raise ResyncRequired(session_id=session_id, after=after, last_seq=session.last_seq)
                 return
         follower = Follower(self._access.store, ref, read, after=after, run_id=run_id, text=text, position=position)
         async for item in follower.follow():

@@ -99,6 +99,13 @@ class FollowSuite(StoreSuite):
         following = asyncio.create_task(take(stage.sessions().follow(sid, after=3), 1))
         await stage.sessions().append_message(sid, said("there is more"))
         assert [event.seq for event in await following] == [4]
+        run, attempt = await stage.started_run(sid)
+        await stage.runs().complete_run(sid, attempt)
+        last = (await stage.record(sid)).last_seq
+        assert await take(stage.sessions().follow(sid, after=last, run_id=run.run_id), 1) == []
+        with pytest.raises(ResyncRequired) as told:  # also of a run that is over: it may have ended otherwise
+            await take(stage.sessions().follow(sid, after=last + 1, run_id=run.run_id), 1)
+        assert (told.value.after, told.value.last_seq) == (last + 1, last)
 
     async def test_a_followed_session_that_is_deleted_ends_the_following(self, stage: Stage, second: Stage) -> None:
         sid = await stage.session()

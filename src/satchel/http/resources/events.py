@@ -47,7 +47,9 @@ async def follow(call: Call) -> App:
         if run.is_terminal:
             end = await call.sessions.events(call.session_id, after=after, run_id=run_id, kind="run_ended", limit=1)
             if not end.items:  # behind it there may be more of the run, a retraction say
-                return Answer(status=204)
+                session = await call.sessions.get_session(call.session_id, include=())
+                if after <= session.last_seq:  # else the stream tells that what came is not in the log
+                    return Answer(status=204)
     text = call.query.get("text", True)
     return stream(call, call.session_id, stream_place(call), after=after, run_id=run_id, text=text)
 
