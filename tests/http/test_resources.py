@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from satchel import RunContext
+from satchel import OpenStore, Principal, RunContext, RunManager, SessionManager
+from satchel.domain.run import Attempt
+from satchel.store import EventPage
+from satchel.stores.memory import MemoryStore
+from satchel.testing.wrappers import StoreWrapper
 from satchel.worker import Worker
-from tests.http.door import Door, open_door, problem_of
+from tests.http.door import Door, door_over, open_door, problem_of
 
 
 async def test_a_session_is_made_read_renamed_and_erased(door: Door) -> None:
@@ -365,6 +369,44 @@ async def test_a_chat_that_takes_longer_is_told_where_to_look(door: Door) -> Non
     more = await door("POST", "/v1/chat", json={"message": {"content": "more"}, "external_id": "t1", "wait": 0})
     assert more.json()["session_id"] == chat["session_id"]
     assert (more.json()["run"]["number"], more.json()["run"]["status"]) == (2, "READY")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_chat_in_a_long_session_reads_no_more_than_in_a_short_one(stream: bool) -> None:
+    read = 0
+
+    class Counting(StoreWrapper):
+        async def events(self, ref: Any, **options: Any) -> EventPage:
+            nonlocal read
+            page = await self.inner.events(ref, **options)
+            read += len(page.events)
+            return page
+
+    store = OpenStore(Counting(MemoryStore()))
+    sessions = SessionManager(store, Principal.agent("shop", tenant_id="acme", acting_for="ada"))
+    runs = RunManager(store, sessions.principal)
+    counts = []
+    async with store, door_over(store, agents=("shop",)) as door:
+        for length in (1, 12):
+            sid = (await sessions.create_session()).session_id
+            for _ in range(length):
+                await sessions.append_messages(sid, [{"role": "user", "content": "x"}] * 100)
+            read = 0
+            said = {"session_id": sid, "message": "hello", "wait": 10, "stream": stream}
+            who = {"Authorization": f"Bearer {door.keys['ada']}"}
+            chat = asyncio.create_task(door.client.post("/v1/chat", json=said, headers=who))
+            async with asyncio.timeout(20):
+                while not (found := (await runs.list_runs(sid)).items):  # noqa: ASYNC110  # of what stands in the store
+                    await asyncio.sleep(0.01)
+                run = await runs.start_run(sid, found[0].run_id)
+            attempt = Attempt(run.run_id, run.attempt)
+            await sessions.append_message(sid, {"role": "assistant", "content": "hi"}, attempt=attempt)
+            await runs.complete_run(sid, attempt)
+            answer = await chat
+            assert "COMPLETED" in answer.text
+            assert '"hi"' in answer.text
+            counts.append(read)
+    assert counts[1] <= counts[0] < 50, counts
 
 
 async def test_a_chats_new_session_is_called_by_its_first_words(door: Door) -> None:

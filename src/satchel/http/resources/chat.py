@@ -11,8 +11,9 @@ import msgspec
 
 from satchel.domain.first_words import GOAL, TITLE, first_words
 from satchel.domain.message import Message
+from satchel.domain.page import Page
 from satchel.domain.run import Run
-from satchel.errors import InvalidInput, ResyncRequired
+from satchel.errors import InvalidInput, ResyncRequired, SatchelError
 from satchel.http import given, shapes
 from satchel.http.answers import encode, written
 from satchel.http.asgi import App
@@ -23,6 +24,8 @@ from satchel.http.resources.messages import with_role
 from satchel.http.resources.runs import input_of
 from satchel.http.route import Route
 from satchel.http.settings import LONGEST_WAIT
+
+NEWEST = 8  # events that are looked at for where a run begins: more than one commit has for it, and few to read
 
 
 class Chat(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -51,7 +54,7 @@ async def chat(call: Call) -> App:
     # The place is taken before anything is said: who is refused one says it again.
     with stream_place(call) as place:
         run = await _said(call, given, said)
-        return _streamed(call, run, place.pop_all())
+        return _streamed(call, run, place.pop_all(), after=await _behind(call, run))
 
 
 async def _said(call: Call, given: Chat, said: str | bytes) -> Run:
@@ -67,21 +70,34 @@ async def _said(call: Call, given: Chat, said: str | bytes) -> Run:
     )
 
 
-def _streamed(call: Call, run: Run, place: ExitStack) -> App:
+async def _behind(call: Call, run: Run) -> int:
+    """A seq before the run's first event, as near as one look tells: a long session is not read from its beginning for each
+    chat."""
+    try:
+        newest = await call.sessions.events(run.session_id, order="desc", limit=NEWEST)
+    except SatchelError:  # the run is there all the same
+        newest = Page(())
+    # Every version has an event of its own, so a seq is never below its version.
+    return next((event.seq for event in newest.items if event.version < run.version), run.version - 1)
+
+
+def _streamed(call: Call, run: Run, place: ExitStack, *, after: int) -> App:
     elsewhere = call.service.elsewhere
     begun: dict[str, Any] = {"session_id": run.session_id, "run": msgspec.Raw(run.to_json())}
     if elsewhere.is_unknown(run.agent) and (hint := elsewhere.hint(run)) is not None:
         begun["hint"] = hint
     first = b"event: run\ndata: %s\n\n" % encode(begun)
-    return stream(call, run.session_id, place, after=0, run_id=run.run_id, first=first)
+    return stream(call, run.session_id, place, after=after, run_id=run.run_id, first=first)
 
 
 async def _answered(call: Call, given: Chat, run: Run) -> App:
     session_id, elsewhere = run.session_id, call.service.elsewhere
     wait = call.service.settings.chat_seconds if given.wait is None else given.wait
-    ended = await _wait_if_begun(call, run, wait) if elsewhere.is_unknown(run.agent) else await _wait(call, run, wait)
+    after = await _behind(call, run) if wait else run.version - 1
+    look = _wait_if_begun if elsewhere.is_unknown(run.agent) else _wait
+    ended = await look(call, run, wait, after)
     location = call.location(session_id, run.run_id)
-    message = await _last_word(call, ended) if ended.is_terminal else None
+    message = await _last_word(call, ended, after) if ended.is_terminal else None
     body: dict[str, Any] = {
         "session_id": session_id,
         "run": msgspec.Raw(ended.to_json()),
@@ -107,28 +123,30 @@ async def _session(call: Call, given: Chat, *, title: str) -> str:
     return session.session_id
 
 
-async def _wait_if_begun(call: Call, run: Run, seconds: float) -> Run:
+async def _wait_if_begun(call: Call, run: Run, seconds: float, after: int) -> Run:
     """Of an agent that is served nowhere, as far as is known: a moment, and the rest of the time only for a run that somebody
     has begun by then."""
-    run = await _wait(call, run, min(seconds, LOOK))
+    run = await _wait(call, run, min(seconds, LOOK), after)
     if run.status == "READY":
         return run
     call.service.elsewhere.begun(run)
-    return await _wait(call, run, max(0.0, seconds - LOOK))
+    return await _wait(call, run, max(0.0, seconds - LOOK), after)
 
 
-async def _wait(call: Call, run: Run, seconds: float) -> Run:
+async def _wait(call: Call, run: Run, seconds: float, after: int) -> Run:
     """The run when it ended, or as it is after that time. It goes on without us."""
     if run.is_terminal or seconds == 0:
         return run
 
     async def follow() -> None:
+        seen = after
         while True:
             try:
-                async for _ in call.sessions.follow(run.session_id, after=0, run_id=run.run_id):
+                async for _ in call.sessions.follow(run.session_id, after=seen, run_id=run.run_id):
                     pass
             except ResyncRequired:
-                continue  # the run itself was acknowledged, and its end is still to come
+                seen = 0  # the run itself was acknowledged, and its end is still to come
+                continue
             return
 
     following = asyncio.create_task(follow())
@@ -144,9 +162,9 @@ async def _wait(call: Call, run: Run, seconds: float) -> Run:
     return await call.runs.get_run(run.session_id, run.run_id)
 
 
-async def _last_word(call: Call, run: Run) -> Message | None:
+async def _last_word(call: Call, run: Run, after: int) -> Message | None:
     """The assistant's newest message of the run."""
-    page = await call.sessions.messages(run.session_id, run_id=run.run_id, order="desc", limit=100)
+    page = await call.sessions.messages(run.session_id, after=after, run_id=run.run_id, order="desc", limit=100)
     return next((message for message in page.items if message.role == "assistant"), None)
 
 
