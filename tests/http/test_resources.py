@@ -10,7 +10,8 @@ import pytest
 
 from satchel import OpenStore, Principal, RunContext, RunManager, SessionManager
 from satchel.domain.run import Attempt
-from satchel.store import EventPage
+from satchel.errors import StoreUnavailable
+from satchel.store import EventPage, RunPage
 from satchel.stores.memory import MemoryStore
 from satchel.testing.wrappers import StoreWrapper
 from satchel.worker import Worker
@@ -407,6 +408,37 @@ async def test_a_chat_in_a_long_session_reads_no_more_than_in_a_short_one(stream
             assert '"hi"' in answer.text
             counts.append(read)
     assert counts[1] <= counts[0] < 50, counts
+
+
+async def test_a_chat_that_was_said_is_not_told_as_refused_when_the_store_goes_away_then() -> None:
+    class Away(StoreWrapper):
+        is_away = False
+
+        async def events(self, ref: Any, **options: Any) -> EventPage:
+            if self.is_away:
+                raise StoreUnavailable("the cable was pulled")
+            return await self.inner.events(ref, **options)
+
+        async def runs(self, ref: Any, **options: Any) -> RunPage:
+            if self.is_away:
+                raise StoreUnavailable("the cable was pulled")
+            return await self.inner.runs(ref, **options)
+
+    away = Away(MemoryStore())
+    store = OpenStore(away)
+    async with store, door_over(store, agents=("shop",)) as door:
+        session = await door.session()
+        said = {"session_id": session.rpartition("/")[2], "message": "pay the bill"}
+        chat = asyncio.create_task(door("POST", "/v1/chat", json=said | {"wait": 0.3}))
+        async with asyncio.timeout(20):
+            while not (await door("GET", f"{session}/runs")).json()["items"]:  # noqa: ASYNC110  # of what is stored
+                await asyncio.sleep(0.01)
+        away.is_away = True
+        answer = await chat
+        away.is_away = False
+        (run,) = (await door("GET", f"{session}/runs")).json()["items"]
+        assert (answer.status_code, answer.json()["run"]["run_id"]) == (202, run["run_id"])
+        assert (await door("GET", answer.headers["location"])).status_code == 200
 
 
 async def test_a_chats_new_session_is_called_by_its_first_words(door: Door) -> None:

@@ -13,7 +13,7 @@ from satchel.domain.first_words import GOAL, TITLE, first_words
 from satchel.domain.message import Message
 from satchel.domain.page import Page
 from satchel.domain.run import Run
-from satchel.errors import InvalidInput, ResyncRequired, SatchelError
+from satchel.errors import InvalidInput, ResyncRequired, SatchelError, StoreError
 from satchel.http import given, shapes
 from satchel.http.answers import encode, written
 from satchel.http.asgi import App
@@ -93,11 +93,16 @@ def _streamed(call: Call, run: Run, place: ExitStack, *, after: int) -> App:
 async def _answered(call: Call, given: Chat, run: Run) -> App:
     session_id, elsewhere = run.session_id, call.service.elsewhere
     wait = call.service.settings.chat_seconds if given.wait is None else given.wait
-    after = await _behind(call, run) if wait else run.version - 1
-    look = _wait_if_begun if elsewhere.is_unknown(run.agent) else _wait
-    ended = await look(call, run, wait, after)
+    message: Message | None = None
+    try:
+        after = await _behind(call, run) if wait else run.version - 1
+        look = _wait_if_begun if elsewhere.is_unknown(run.agent) else _wait
+        ended = await look(call, run, wait, after)
+        if ended.is_terminal:
+            message = await _last_word(call, ended, after)
+    except StoreError:  # not a word about what was said: that is stored, and the run goes on
+        ended = run
     location = call.location(session_id, run.run_id)
-    message = await _last_word(call, ended, after) if ended.is_terminal else None
     body: dict[str, Any] = {
         "session_id": session_id,
         "run": msgspec.Raw(ended.to_json()),
