@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -27,10 +28,13 @@ from satchel.domain.tokens import TokenCounter
 from satchel.domain.upkeep import is_overdue
 from satchel.errors import (
     InvalidInput,
+    OutcomeUnknown,
     SessionDeleted,
     SessionNotFound,
+    StoreBusy,
     StoreError,
     StoreMisused,
+    StoreUnavailable,
     Unauthenticated,
 )
 from satchel.opened import OpenStore
@@ -151,6 +155,16 @@ def access_to(store: OpenStore | None, principal: Principal | None, policy: Poli
             )
         principal = Principal.local()
     return Access(opened, principal, (policy or Policy()).over(opened.policy))
+
+
+@contextmanager
+def behind_a_write() -> Iterator[None]:
+    """What is done once a write was committed. Raises OutcomeUnknown where the store is away by now: that nothing was stored
+    would not be true."""
+    try:
+        yield
+    except (StoreUnavailable, StoreBusy) as away:
+        raise OutcomeUnknown("it was done, and the store is away since") from away
 
 
 request = fingerprint  # of one request: its verb, then its parts

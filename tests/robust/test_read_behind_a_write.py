@@ -36,6 +36,11 @@ class GoesAway(StoreWrapper):
         self.is_away = self.armed
         return outcomes
 
+    async def erase(self, *arguments: Any, **options: Any) -> int:
+        if self.is_away:
+            raise StoreUnavailable("the cable was pulled")
+        return await self.inner.erase(*arguments, **options)
+
     async def snapshot(self, *arguments: Any, **options: Any) -> Snapshot:
         if self.is_away:
             raise StoreUnavailable("the cable was pulled")
@@ -54,3 +59,16 @@ async def test_a_write_that_is_done_and_cannot_be_read_again_is_not_told_as_refu
             await WRITES[verb](sessions, sid)
         store.armed = store.is_away = False
         assert (await WRITES[verb](sessions, sid)).replayed
+
+
+async def test_a_deletion_that_is_done_and_not_erased_yet_is_not_told_as_refused() -> None:
+    store = GoesAway(MemoryStore())
+    async with OpenStore(store) as opened:
+        sessions = SessionManager(opened, ADMIN)
+        sid = (await sessions.create_session(user_id="ada")).session_id
+        await sessions.append_message(sid, {"role": "user", "content": "x"})
+        store.armed = True
+        with pytest.raises(OutcomeUnknown):
+            await sessions.delete_session(sid)
+        store.armed = store.is_away = False
+        assert (await sessions.delete_session(sid)).status == "DELETED"

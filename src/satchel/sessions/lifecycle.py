@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from satchel.access import checked_choice, checked_policy, request
+from satchel.access import behind_a_write, checked_choice, checked_policy, request
 from satchel.domain.decisions.lifecycle import (
     CloseSession,
     CreateSession,
@@ -234,7 +234,8 @@ class SessionLifecycle(SessionReading):
             )
         )
         ref = self._access.ref(session_id)
-        if done.value.erasing:
-            await erase(self._access.opened, ref)
-        page = await self._access.store.snapshot(ref, working_memory=False, metadata=False)
+        with behind_a_write():
+            if done.value.erasing:
+                await erase(self._access.opened, ref)
+            page = await self._access.store.snapshot(ref, working_memory=False, metadata=False)
         return session_from(done.value if page.record is None else page.record, now=page.clock.now)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from satchel.access import access_to, checked_choice, checked_instant, checked_items, checked_limit
+from satchel.access import access_to, behind_a_write, checked_choice, checked_instant, checked_items, checked_limit
 from satchel.domain.ids import checked_id, checked_line
 from satchel.domain.json_text import kind_of
 from satchel.domain.message import Message, admit_metadata
@@ -19,7 +19,7 @@ from satchel.domain.record import LISTED, NOT_LISTED, SessionStatus
 from satchel.domain.run import Run
 from satchel.domain.session import Session, session_from
 from satchel.domain.tool_call import ToolCall
-from satchel.errors import InvalidInput, OutcomeUnknown, StoreBusy, StoreUnavailable
+from satchel.errors import InvalidInput
 from satchel.listing import Filters, list_page
 from satchel.opened import OpenStore
 from satchel.runs import RunManager
@@ -117,11 +117,9 @@ class SessionReading:
         )
 
     async def _as_it_is(self, session_id: str, *, replayed: bool = False) -> Session:
-        """Behind a write of it. Raises OutcomeUnknown where the store is away by now: that nothing was stored would not be true."""
-        try:
+        """Behind a write of it."""
+        with behind_a_write():
             session = await self.get_session(session_id)
-        except (StoreUnavailable, StoreBusy) as away:
-            raise OutcomeUnknown("it was done, and could not be read again") from away
         return msgspec.structs.replace(session, replayed=True) if replayed else session
 
     def _check_title(self, title: str) -> None:
