@@ -20,6 +20,7 @@ from satchel import (
     Policy,
     Principal,
     RunManager,
+    RunNotFound,
     SessionManager,
     SessionNotFound,
     StoreMisused,
@@ -250,3 +251,14 @@ async def test_blocking_code_has_the_same_managers(store: OpenStore, url: str) -
     assert kinds[-1] == "run_ended"
     session = await SessionManager(store, Principal.user("ada", tenant_id="acme")).get_session(sid)
     assert [run.status for run in session.runs] == ["COMPLETED"]
+
+
+@pytest.mark.parametrize("run_id", ["..", "a/b", "x y", "%2e"])
+async def test_a_text_of_a_run_that_none_can_be_is_of_an_unknown_run(store: OpenStore, run_id: str) -> None:
+    async with served(store) as url, satchel.connect(url, key_of(ADAS_AGENT)) as client:
+        sid = (await client.sessions.create_session()).session_id
+        attempt = Attempt(run_id, 1)
+        with pytest.raises(RunNotFound):
+            await client.runs.add_text(sid, attempt, "x", message=1, offset=0)
+        with pytest.raises(RunNotFound):
+            await client.runs.end_text(sid, attempt, {"role": "assistant", "content": "x"}, message=1)

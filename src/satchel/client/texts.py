@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from satchel.access import checked_attempt, checked_flag, checked_whole
-from satchel.client.connection import Reply, part
-from satchel.client.reading import path_of
+from satchel.client.connection import Reply
 from satchel.client.snapshots import message_from, whole_of
 from satchel.domain.json_text import decode, kind_of
 from satchel.domain.limits import Limits
@@ -27,6 +26,10 @@ class RemoteTexts:
     """See satchel.texts.RunTexts."""
 
     _server: Connection
+
+    if TYPE_CHECKING:
+
+        async def _path(self, session_id: str, run_id: str) -> str: ...
 
     @property
     def limits(self) -> Limits:
@@ -91,7 +94,7 @@ class RemoteTexts:
         """A message's number is its key."""
         return await self._server.write(
             "POST",
-            f"{path_of(session_id)}/runs/{part(attempt.run_id)}/text{verb}",
+            f"{await self._path(session_id, attempt.run_id)}/text{verb}",
             body,
             about={"session_id": session_id, "run_id": attempt.run_id},
             attempt=attempt,
