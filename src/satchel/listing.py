@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
@@ -20,6 +21,8 @@ from satchel.store import ListedSession, Store
 SCANNED = 1000  # sessions that one call looks at
 # How long a commit may take from its clock to being seen: a list is read again from this long before its last reading.
 LATE = timedelta(minutes=1)
+
+T = TypeVar("T")
 
 # A page: of what changed from an instant on, behind a cursor.
 List = Callable[[datetime | None, str | None], Awaitable[Page[Session]]]
@@ -101,12 +104,17 @@ async def list_page(store: Store, filters: Filters, *, side: str, limit: int, cu
 
 
 async def whole_list(
-    store: Store, principal: Principal, listed: List, *, updated_after: datetime | None = None
-) -> list[Session]:
-    """Every session that is in the list throughout, once, as it was when it was first met. A list goes by the last change:
+    store: Store,
+    principal: Principal,
+    listed: List,
+    kept: Callable[[Session], T],
+    *,
+    updated_after: datetime | None = None,
+) -> list[T]:
+    """What is to be ``kept`` of every session that is in the list throughout, once, as it was when it was first met. A list goes by the last change:
     what changes while it is read moves to the part that was read already. So what changed since the reading began is read
     again, until that finds nothing new."""
-    found: dict[str, Session] = {}
+    found: dict[str, T] = {}
     since = updated_after
     while True:
         known = len(found)
@@ -115,7 +123,7 @@ async def whole_list(
         while True:
             page = await listed(since, cursor)
             for session in page.items:
-                found.setdefault(session.session_id, session)
+                found.setdefault(session.session_id, kept(session))
             cursor = page.next
             if cursor is None:
                 break

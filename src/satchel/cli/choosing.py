@@ -95,7 +95,7 @@ async def _listed(sessions: SessionManager, store: OpenStore, tenant: str, chose
             status=chosen.status, updated_after=since, updated_before=before, limit=PAGE, cursor=cursor
         )
 
-    return await whole_list(store.store, sessions.principal, listed)
+    return await whole_list(store.store, sessions.principal, listed, lambda session: session)
 
 
 def _show(found: Sequence[Session]) -> None:

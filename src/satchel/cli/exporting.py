@@ -67,7 +67,7 @@ async def _all_ids(sessions: SessionManager, store: OpenStore) -> list[str]:
     async def listed(since: datetime | None, cursor: str | None) -> Page[Session]:
         return await sessions.list_sessions(updated_after=since, limit=PAGE, cursor=cursor)
 
-    return [session.session_id for session in await whole_list(store.store, sessions.principal, listed)]
+    return await whole_list(store.store, sessions.principal, listed, lambda session: session.session_id)
 
 
 @contextmanager

@@ -29,9 +29,12 @@ _encode = msgspec.json.Encoder().encode
 
 async def export_all(access: Access, listed: List, *, updated_after: datetime | None) -> AsyncIterator[bytes]:
     """Every session that is in the list throughout, once. One that is deleted or given away meanwhile is left out."""
-    for session in await whole_list(access.store, access.principal, listed, updated_after=updated_after):
+    everything = whole_list(
+        access.store, access.principal, listed, lambda session: session.session_id, updated_after=updated_after
+    )
+    for session_id in await everything:
         try:
-            async for piece in export_session(access, session.session_id):
+            async for piece in export_session(access, session_id):
                 yield piece
         except (NotFound, SessionDeleted):
             continue  # nothing of its line was handed out
