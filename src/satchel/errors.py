@@ -55,7 +55,8 @@ same idempotency key, may succeed later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 
@@ -154,14 +155,34 @@ class ToolCallNotFound(NotFound):
         super().__init__(f"no tool call {call!r} in this session")
 
 
+# What each extra of pyproject.toml consists of. Satchel itself is named in no line to install: it is on no index.
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "cli": ("cyclopts", "jsonschema-rs", "rich"),
+    "client": ("httpx",),
+    "jwt": ("pyjwt[crypto]",),
+    "mysql": ("asyncmy", "cryptography"),
+    "openai": ("openai",),
+    "otel": ("opentelemetry-api", "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk"),
+    "postgres": ("asyncpg",),
+    "questions": ("jsonschema-rs",),
+    "redis": ("redis[hiredis]",),
+    "server": ("httptools", "jsonschema-rs", "litestar", "prometheus-client", "uvicorn"),
+}
+
+
 class ExtraMissing(SatchelError):
-    """``extra`` names what to install beside Satchel."""
+    """``extra`` names what is missing beside Satchel, ``packages`` what it consists of."""
 
     code = "extra_missing"
 
     def __init__(self, extra: str, *, action: str) -> None:
         self.extra = extra
-        super().__init__(f"{action} needs the extra {extra!r}: pip install 'satchel[{extra}]'")
+        self.packages = EXTRAS[extra]
+        first, *others = self.packages
+        missing = "packages that are not installed" if others else f"{first.partition('[')[0]}, which is not installed"
+        super().__init__(
+            f"{action} needs {missing}: pip install {shlex.join(self.packages)} (the extra {extra!r} of satchel)"
+        )
 
 
 class NotServed(SatchelError):

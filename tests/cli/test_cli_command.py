@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -29,8 +30,10 @@ from satchel import (
 )
 from satchel.cli.exit_codes import MEANINGS, ExitCode, exit_code_of
 from satchel.cli.visible import lines_kept, one_line, safe_json
+from satchel.errors import EXTRAS
 from tests.cli.shell import UNSAFE, Cli, Terminal, append, command, conversation, make_session
 
+ROOT = Path(__file__).parents[2]
 COMMANDS = [
     ["demo"],
     ["tail"],
@@ -84,7 +87,7 @@ def test_without_the_extra_it_says_what_to_install(cli: Cli, monkeypatch: pytest
     monkeypatch.delitem(sys.modules, "satchel.cli.running", raising=False)
     answer = cli("--help")
     assert answer.code == 1
-    assert "pip install 'satchel[cli]'" in answer.err
+    assert "pip install cyclopts jsonschema-rs rich (the extra 'cli' of satchel)" in answer.err
 
 
 # -- flags and their variables
@@ -209,17 +212,41 @@ def test_a_server_and_a_worker_tell_of_the_store_that_they_make(shell: None, arg
         assert f"$(cat {Path('typo.db.key').absolute()})" in pasted
 
 
-@pytest.mark.parametrize(("store", "driver"), [("postgres", "asyncpg"), ("mysql", "asyncmy")])
+@pytest.mark.parametrize(
+    ("store", "driver", "needs"),
+    [
+        ("postgres", "asyncpg", "postgresql:// needs asyncpg, which is not installed: pip install asyncpg"),
+        ("mysql", "asyncmy", "mysql:// needs packages that are not installed: pip install asyncmy cryptography"),
+        ("redis", "redis", "redis:// needs redis, which is not installed: pip install 'redis[hiredis]'"),
+    ],
+)
 def test_a_store_whose_driver_is_not_installed_says_what_to_install(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, store: str, driver: str
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, store: str, driver: str, needs: str
 ) -> None:
     monkeypatch.setitem(sys.modules, driver, None)
     for name in [name for name in sys.modules if name.startswith(f"satchel.stores.{store}")]:
         monkeypatch.delitem(sys.modules, name)
-    scheme = {"postgres": "postgresql", "mysql": "mysql"}[store]
+    scheme = needs.partition("://")[0]
     answer = cli("sessions", "list", "--store", f"{scheme}://localhost/none")
     assert answer.code == 2
-    assert answer.err == f"satchel: a store at {scheme}:// needs the extra '{store}': pip install 'satchel[{store}]'\n"
+    assert answer.err == f"satchel: a store at {needs} (the extra '{store}' of satchel)\n"
+    answer = cli("sessions", "list", "--store", f"{scheme}://localhost/none", "--json")
+    assert (answer.code, answer.error["code"]) == (2, "extra_missing")
+
+
+def test_a_service_without_its_packages_says_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("satchel.cli.serving.find_spec", lambda name: None if name == "prometheus_client" else name)
+    answer = cli("serve", "--store", "sqlite:///agent.db")
+    assert answer.code == 2
+    packages = "httptools jsonschema-rs litestar prometheus-client uvicorn"
+    assert f"the server needs packages that are not installed: pip install {packages} " in answer.err
+    assert not Path("agent.db").exists()
+
+
+def test_what_is_to_be_installed_is_what_the_extras_hold() -> None:
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    held = document["project"]["optional-dependencies"]
+    assert {name: tuple(one.partition(">")[0] for one in held[name]) for name in held} == EXTRAS
 
 
 @pytest.mark.parametrize(

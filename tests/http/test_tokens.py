@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -17,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 import satchel
-from satchel.errors import InvalidInput
+from satchel.errors import ExtraMissing, InvalidInput
 from satchel.http import tokens as tokens_module
 from satchel.http.identity import Credentials
 from satchel.http.keys import KeyRing
@@ -193,6 +194,12 @@ async def test_a_provider_that_says_something_else_lets_nobody_in_and_breaks_not
     else:
         (tmp_path / "jwks.json").write_text(said)
     assert await answer(door, token()) == 401
+
+
+def test_tokens_without_their_package_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    with pytest.raises(ExtraMissing, match=r"needs pyjwt, .* pip install 'pyjwt\[crypto\]'"):
+        Tokens(settings(tmp_path / "jwks.json"))
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def _of_schema(schema: Schema) -> Finding:
             is_fatal=True,
             what=what,
             why=f"this program knows {schema.known} and refuses to open what a newer one wrote; nothing else was checked",
-            mend="pip install --upgrade satchel",
+            mend="run a Satchel that is as new as the one that wrote it",
         )
     if schema.pending:
         return Finding(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from satchel.errors import ExtraMissing
+
 EXTRA = ("cyclopts", "rich")
 
 
@@ -15,11 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.split(".")[0] not in EXTRA:
             raise
-        print(
-            f"satchel: the command line needs {' and '.join(EXTRA)}, which are not installed;"
-            " install the extra cli:  pip install 'satchel[cli]'",
-            file=sys.stderr,
-        )
+        print(f"satchel: {ExtraMissing('cli', action='the command line')}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -17,6 +17,7 @@ from satchel.cli.failures import FlagRefused, StoreNotShared
 from satchel.cli.store import made_sentence, new_file, run_async, without_password
 from satchel.cli.variables import warn_of_unknown
 from satchel.cli.working import leave_stuck_threads, load_agents
+from satchel.errors import ExtraMissing
 from satchel.http.settings import Settings, load_settings, shown
 from satchel.worker import Served
 
@@ -216,13 +217,11 @@ def toml_of(value: Any) -> str:
     return output.encoded(value).decode()
 
 
-_NEEDS = {"client": ("httpx",), "server": ("litestar", "uvicorn")}
+_NEEDS = {"client": ("httpx",), "server": ("httptools", "jsonschema_rs", "litestar", "prometheus_client", "uvicorn")}
 
 
 def check_extras(*extras: str) -> None:
-    """So that a missing extra is named before anything is opened. Raises FlagRefused."""
-    missing = [(extra, name) for extra in extras for name in _NEEDS[extra] if find_spec(name) is None]
-    for extra, name in missing:
-        raise FlagRefused(
-            f"the {extra} needs {name}, which is not installed; install the extra {extra}:  pip install 'satchel[{extra}]'"
-        )
+    """So that a missing extra is named before anything is opened. Raises ExtraMissing."""
+    for extra in extras:
+        if any(find_spec(name) is None for name in _NEEDS[extra]):
+            raise ExtraMissing(extra, action=f"the {extra}")

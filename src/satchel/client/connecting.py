@@ -35,7 +35,7 @@ def connect(
     seconds, each try within ``timeout`` seconds; every write carries an idempotency key, so it is done once.
     ``http``: a client of one's own, for proxies and certificates; it stays its opener's to close.
 
-    Raises InvalidInput, ExtraMissing (``satchel[client]``).
+    Raises InvalidInput, ExtraMissing (the extra ``client``).
     """
     from satchel.client.connection import Connection
 

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from satchel.domain.principal import Principal
-from satchel.errors import InvalidInput, NotAllowed, Unauthenticated
+from satchel.errors import ExtraMissing, InvalidInput, NotAllowed, Unauthenticated
 from satchel.http.settings import JwtSettings
 
 ASYMMETRIC = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"})
@@ -22,15 +22,14 @@ LONGEST_TOKEN = 16 * 1024
 
 
 class Tokens:
-    """Whom a token stands for. Raises InvalidInput for settings that could let somebody in by mistake."""
+    """Whom a token stands for. Raises InvalidInput for settings that could let somebody in by mistake,
+    ExtraMissing."""
 
     def __init__(self, settings: JwtSettings) -> None:
         try:
             import jwt
         except ModuleNotFoundError as missing:
-            raise InvalidInput(
-                "tokens need PyJWT, which is not installed: pip install 'satchel[jwt]'", field="jwt"
-            ) from missing
+            raise ExtraMissing("jwt", action="a service with the settings [jwt]") from missing
         wrong = [name for name in settings.algorithms if name not in ASYMMETRIC]
         if wrong or not settings.algorithms:
             raise InvalidInput(f"must be some of {', '.join(sorted(ASYMMETRIC))}", field="jwt.algorithms")

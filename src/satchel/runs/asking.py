@@ -40,7 +40,7 @@ class RunAsking(RunAdding, RunReading):
         (``keep_waiting``, ``wait_for_answer``). A context's ``ask`` does all of this.
 
         Raises RunFenced, CancelRequested, ToolCallOpen (of this run), IllegalTransition (a child run), InvalidInput,
-        LimitExceeded, ExtraMissing (a schema needs ``satchel[questions]``).
+        LimitExceeded, ExtraMissing (a schema needs the extra ``questions``).
         """
         checked_attempt(attempt)
         checked_flag(here, field="here")

@@ -191,7 +191,7 @@ class RunManager:
         (``keep_waiting``, ``wait_for_answer``). A context's ``ask`` does all of this.
 
         Raises RunFenced, CancelRequested, ToolCallOpen (of this run), IllegalTransition (a child run), InvalidInput,
-        LimitExceeded, ExtraMissing (a schema needs ``satchel[questions]``).
+        LimitExceeded, ExtraMissing (a schema needs the extra ``questions``).
         """
         return self._loop.call(
             self._async.ask_question(

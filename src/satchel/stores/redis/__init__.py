@@ -1,9 +1,11 @@
 """Redis: many processes on many machines, one server that takes writes, or a cluster that shares the sessions out."""
 
+from satchel.errors import ExtraMissing
+
 try:
     import redis  # noqa: F401  # to say early what is missing
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("a store at redis:// needs redis-py: pip install 'satchel[redis]'") from error
+except ModuleNotFoundError as missing:
+    raise ExtraMissing("redis", action="a store at redis://") from missing
 
 from satchel.stores.redis.store import RedisStore
 
