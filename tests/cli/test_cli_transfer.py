@@ -318,7 +318,7 @@ def test_a_backup_of_a_tenant_comes_back_to_its_owners(cli: Cli, monkeypatch: py
     assert (again.code, again.lines[-1]["summary"]) == (0, summary(exists=2))
 
 
-def test_what_has_another_sessions_name_is_left_and_named_and_what_changed_hands_is_said(
+def test_what_has_another_sessions_name_is_left_and_named_and_whose_the_others_were_is_said(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backup = two_users(cli, monkeypatch)
@@ -326,18 +326,30 @@ def test_what_has_another_sessions_name_is_left_and_named_and_what_changed_hands
     assert (reports.code, reports.error["code"]) == (4, "import_differs")
     first, second, last = reports.lines
     kept = first["former_user_id"] or "ada"
-    other = ({"ada", "bob"} - {kept}).pop()
     assert owners(cli) == {"ada": f"of {kept}"}
     assert (first["result"], second["result"], second["session_id"]) == ("imported", "differs", first["session_id"])
     assert (second["external_id"], bool(second["reason"])) == ("main", True)
     assert last["summary"] == summary(
         imported=1, differs=1, messages=1, former_owners={} if kept == "ada" else {kept: 1}
     )
-    answer = cli("sessions", "import", "-", "--user", other, stdin=backup)
+    answer = cli("sessions", "import", "-", "--user", "eva", stdin=backup)
     assert answer.code == 4
     assert "another session of" in answer.text
     assert "it was left" in answer.text
-    assert f"1 session of {kept} is {other}'s now" in answer.text
+    assert f"imported for eva; the file says whose they were: 1 session of {kept} (" in answer.text
+
+
+def test_an_import_for_somebody_else_takes_nothing_from_its_owner_and_says_so_once(cli: Cli) -> None:
+    assert cli("sessions", "import", "-", *ADA, stdin=conversation("a", "1")).code == 0
+    backup = cli("sessions", "export").out
+    answer = cli("sessions", "import", "-", "--user", "eva", stdin=backup)
+    assert "imported for eva; the file says whose they were: 1 session of ada (" in answer.text
+    assert sorted(one["user_id"] for one in cli("sessions", "list", "--json").json["items"]) == ["ada", "eva"]
+    again = cli("sessions", "import", "-", "--user", "eva", stdin=backup)
+    assert "0 conversations imported" in again.text
+    assert "ada" not in again.text
+    again = cli("sessions", "import", "-", "--user", "eva", "--json", stdin=backup)
+    assert again.lines[-1]["summary"] == summary(exists=1)
 
 
 def test_a_line_that_goes_on_behind_the_session_there_is_not_called_there(cli: Cli) -> None:

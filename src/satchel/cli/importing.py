@@ -31,7 +31,7 @@ class Tally:
         self.exists = 0
         self.differs = 0
         self.messages = 0
-        self.former: Counter[str] = Counter()  # sessions by whom they were, of those that are somebody else's here
+        self.former: Counter[str] = Counter()  # of the imported, by whose they were where they come from
 
     @property
     def read(self) -> int:
@@ -44,10 +44,10 @@ class Tally:
         if one.result == "imported":
             self.imported += 1
             self.messages += one.messages
+            if one.former_user_id is not None:
+                self.former[one.former_user_id] += 1
         else:
             self.exists += 1
-        if one.former_user_id is not None:
-            self.former[one.former_user_id] += 1
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -59,7 +59,7 @@ class Tally:
         }
 
     def lines(self, owner: str | None) -> Iterator[str]:
-        """``owner``: whose all are now."""
+        """``owner``: for whom all were imported."""
         there = f"; {self.exists:,} {'was' if self.exists == 1 else 'were'} there already" if self.exists else ""
         left = f"; {self.differs:,} left: another session has the name" if self.differs else ""
         yield (
@@ -72,8 +72,10 @@ class Tally:
             rest = self.former.total() - sum(number for _, number in named)
             parts.append(f"{sentences.count(rest, 'session')} of {sentences.count(others, 'other user')}")
         if parts and owner is not None:
-            verb = "is" if self.former.total() == 1 else "are"
-            yield f"{', '.join(parts)} {verb} {one_line(owner)}'s now; without --user each stays its owner's"
+            yield (
+                f"imported for {one_line(owner)}; the file says whose they were: {', '.join(parts)}"
+                " (without --user each stays its owner's)"
+            )
 
 
 def import_sessions(file: flags.Files, /, *, whose: flags.Whose, json: flags.Json = False) -> None:
@@ -89,8 +91,8 @@ def import_sessions(file: flags.Files, /, *, whose: flags.Whose, json: flags.Jso
     already is left alone, so the same command goes on where it stopped. Where another session of the owner has the name, it
     is left too and the line is not imported (exit code 4, at the end). The first line that is wrong ends it and is named.
 
-    Prints a line for each conversation (imported, exists or differs) and a summary, with whose sessions changed hands; with
-    --json these are JSON lines.
+    Prints a line for each conversation (imported, exists or differs) and a summary, with whose the imported ones were by the
+    file; with --json these are JSON lines.
     """
     run_async(_import(file, whose, json=json))
 
