@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import STORE, Cli
+from tests.cli.shell import STORE, Cli, command
 
 WHERE = ("--store", STORE)
 
@@ -61,6 +62,38 @@ def test_a_key_for_nobody_is_not_made(cli: Cli, flags: tuple[str, ...]) -> None:
 def test_keys_of_a_store_that_is_not_there_are_not_made_by_looking(cli: Cli) -> None:
     assert cli("keys", "list", *WHERE).code == 5
     assert cli("keys", "list", "--store", "memory:").code == 2
+
+
+def test_a_server_on_keys_that_it_cannot_show_says_where_they_were_shown_and_how_to_make_another(cli: Cli) -> None:
+    cli("keys", "create", *WHERE, "--tenant", "acme", "--role", "admin", "--user", "root")
+    pasted, log = started("serve", *WHERE, "--no-agents", "--port", "0")
+    assert "Bearer $KEY" in pasted
+    (said,) = [line for line in log.splitlines() if "$KEY" in line]
+    assert "keys list" not in said
+    assert "a key that you were given when it was made" in said
+    assert f"satchel keys create --store {STORE} --tenant acme --role user --user ada" in said
+
+
+@pytest.mark.parametrize(
+    ("agents", "message"),
+    [((), "帮我修复启动失败。"), (("--agent", "one_agent:talk"), "hello"), (("--no-agents",), "hello")],
+)
+def test_the_line_to_try_a_server_with_says_what_its_agents_understand(
+    cli: Cli, agents: tuple[str, ...], message: str
+) -> None:
+    Path("one_agent.py").write_text("async def talk(ctx): ...\n")
+    pasted, _ = started("serve", *WHERE, *agents, "--port", "0")
+    assert f'{{"message": "{message}"}}' in pasted
+
+
+def started(*arguments: str) -> tuple[str, str]:
+    """What a server prints at its start: the line to paste, and its log until it ended."""
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    process.terminate()
+    _, log = process.communicate(timeout=30)
+    return line, log
 
 
 def test_config_prints_what_holds(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def serve_http(
     if settings.server.workers > 1:
         _serve_by_several(settings, chosen, agents)
         return
-    run_async(_serve(settings, agents, _announcer(settings, agents)))
+    run_async(_serve(settings, agents, _announcer(settings, agents, chosen)))
     leave_stuck_threads()
 
 
@@ -89,6 +89,11 @@ class _Chosen:
     written: tuple[str, ...]
     folder: Path | None
     none: bool
+
+    @property
+    def is_demo(self) -> bool:
+        """Nobody chose: the demo's are served."""
+        return not self.none and not self.written
 
 
 async def _serve(
@@ -110,15 +115,16 @@ def tell(sentence: str, *, is_warning: bool = False) -> None:
         _log.log(logging.WARNING if is_warning else logging.INFO, "%s", sentence)
 
 
-def _announcer(settings: Settings, agents: Mapping[str, Served]) -> Callable[[str, Path | None], None]:
+def _announcer(settings: Settings, agents: Mapping[str, Served], chosen: _Chosen) -> Callable[[str, Path | None], None]:
     made = new_file(settings.server.store)
+    message = "帮我修复启动失败。" if chosen.is_demo else "hello"  # the demo's agents answer what they know
 
     def announce(address: str, key_file: Path | None) -> None:
         if made is not None:
             tell(made_sentence(made))
         served = f"agents: {', '.join(agents)}" if agents else "no agents"
         tell(f"satchel serves {without_password(settings.server.store)} at {address} ({served})")
-        output.write_bytes(ready_line(address, key_file).encode() + b"\n")
+        output.write_bytes(ready_line(address, key_file, message).encode() + b"\n")
         output.flush()
         if key_file is None:
             tell(_about_key(settings))
@@ -133,7 +139,7 @@ def _about_key(settings: Settings) -> str:
     url = settings.server.store
     store = "" if without_password(url) != url else f" --store {shlex.quote(url)}"  # its password is for no log
     create = f"satchel keys create{store} --tenant acme --role user --user ada"
-    return f"$KEY: one of the keys of this store (satchel keys list), or a new one: KEY=$({create})"
+    return f"$KEY: a key that you were given when it was made, for it is shown only then; another: KEY=$({create})"
 
 
 def _serve_by_several(settings: Settings, chosen: _Chosen, agents: Mapping[str, Served]) -> None:
@@ -143,7 +149,7 @@ def _serve_by_several(settings: Settings, chosen: _Chosen, agents: Mapping[str, 
     if settings.server.store.startswith("memory:"):
         raise StoreNotShared
     with listen(settings.server.host, settings.server.port) as listener:
-        announce = _announcer(settings, agents)
+        announce = _announcer(settings, agents, chosen)
         key_file = run_async(first_key(settings))
         Fleet(settings, listener, _one_of_several, chosen).run(lambda: announce(address_of(listener), key_file))
 
@@ -157,10 +163,10 @@ def _one_of_several(settings: Settings, listener: socket.socket, chosen: _Chosen
     leave_stuck_threads()
 
 
-def ready_line(address: str, key_file: Path | None) -> str:
+def ready_line(address: str, key_file: Path | None, message: str) -> str:
     """What somebody can paste. The key itself is in no line of any terminal's history."""
     key = "$KEY" if key_file is None else f"$(cat {shlex.quote(str(key_file.absolute()))})"
-    body = '{"message": "帮我修复启动失败。"}'
+    body = f'{{"message": "{message}"}}'
     return (
         f'curl -s {address}/v1/chat -H "Authorization: Bearer {key}" -H "Content-Type: application/json" -d '
         + shlex.quote(body)
