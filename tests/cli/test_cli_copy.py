@@ -167,6 +167,22 @@ def test_settings_come_over_only_when_asked_for_and_a_key_opens_both(cli: Cli) -
     assert key not in Path("other.db").read_bytes().decode(errors="replace")
 
 
+def test_a_copy_tells_of_the_keys_that_it_leaves_behind_and_how_they_come_along(cli: Cli) -> None:
+    make_session("one")
+    assert "API key" not in cli(*COPY).text
+    for tenant in (TENANT, "公司", "公司"):
+        assert cli("keys", "create", "--tenant", tenant, "--role", "admin", "--user", "root").code == 0
+    assert "3 API keys not copied (--settings takes them along)" in cli(*COPY).text
+    assert copied(cli)["api_keys_left"] == 3
+    assert "2 API keys not copied (a copy of one tenant takes none along)" in cli(*COPY, "--tenant", "公司").text
+    assert keys_copied(cli)["added"] == 3
+    assert "not copied" not in cli(*COPY).text
+    assert copied(cli)["api_keys_left"] == 0
+    gone = cli("keys", "list", "--json").json[0]["key_id"]
+    assert cli("keys", "revoke", gone, "--store", OTHER).code == 0
+    assert copied(cli)["api_keys_left"] == 0  # what the destination revoked would not come
+
+
 def keys_copied(cli: Cli) -> Any:
     return copied(cli, "--settings")["settings"]["api_keys"]
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 import satchel
-from satchel import OpenStore, SatchelError
+from satchel import OpenStore, SatchelError, StoreError
 from satchel.cli import output, sentences
 from satchel.cli.failures import CopyDiffers, CopyIncomplete
 from satchel.cli.progress import bar
 from satchel.cli.store import new_file, say_made
 from satchel.domain.ids import SessionRef
 from satchel.http.keys import SETTING
-from satchel.http.moved_keys import MovedKeys, move_keys
+from satchel.http.moved_keys import MovedKeys, count_left, move_keys
 from satchel.transfer.copying import Copied
 from satchel.transfer.moving import Failed, Move, Sum
 
@@ -42,6 +43,8 @@ class Tally:
     results: Counter[str] = field(default_factory=Counter)
     was_open: int = 0
     keys: MovedKeys | None = None
+    keys_left: int = 0
+    of_tenant: bool = False
     problems: list[Problem] = field(default_factory=list)
     verified: Sum = field(default_factory=Sum)
 
@@ -64,7 +67,7 @@ _SAID = {"differs": "was left", "failed": "was not copied", "unproved": "is not 
 
 
 async def copy_all(source_url: str, target_url: str, tenant: str | None, *, settings: bool) -> Tally:
-    tally = Tally()
+    tally = Tally(of_tenant=tenant is not None)
     made = new_file(target_url)
     async with satchel.open(source_url) as source, satchel.open(target_url) as target:
         say_made(made)
@@ -82,6 +85,9 @@ async def copy_all(source_url: str, target_url: str, tenant: str | None, *, sett
             await _verify(move, tally)
             if settings:
                 await _move_keys(source, target, tally)
+            else:
+                with contextlib.suppress(StoreError):  # the sessions are there, and proved
+                    tally.keys_left = await count_left(source, target, tenant_id=tenant)
         except (asyncio.CancelledError, SatchelError):
             output.say(AGAIN)
             raise
@@ -149,6 +155,7 @@ def _document(tally: Tally) -> dict[str, Any]:
         "unfinished": tally.results["unfinished"],
         "were_open": tally.was_open,
         "settings": {} if tally.keys is None else {SETTING: tally.keys},
+        "api_keys_left": tally.keys_left,
         "differs": tally.count("differs"),
         "failed": tally.count("failed"),
         "unproved": tally.count("unproved"),
@@ -182,6 +189,9 @@ def _sentence(tally: Tally) -> str:
     if tally.keys is not None:
         keys = tally.keys
         parts.append(f"API keys: {_KEYS[keys.result].format(added=keys.added, revoked=keys.revoked)}")
+    if tally.keys_left:
+        why = "a copy of one tenant takes none along" if tally.of_tenant else "--settings takes them along"
+        parts.append(f"{sentences.count(tally.keys_left, 'API key')} not copied ({why})")
     is_equal = verified.source == verified.destination
     proof = f"verified: {sentences.count(verified.sessions, 'session')}, {sentences.count(verified.events, 'event')}"
     proof += f", {sentences.count(verified.messages, 'message')}, {sentences.count(verified.tombstones, 'tombstone')}"

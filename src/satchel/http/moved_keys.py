@@ -49,3 +49,11 @@ async def move_keys(source: OpenStore, target: OpenStore) -> MovedKeys:
         only_there=len(left - kept.keys()),
         result="exists" if not added and not revoked else "updated" if known else "copied",
     )
+
+
+async def count_left(source: OpenStore, target: OpenStore, *, tenant_id: str | None = None) -> int:
+    """How many keys (of that tenant) ``move_keys`` would add now. Raises StoreCorrupt, StoreUnavailable."""
+    there = KeyRing(target)
+    known = {key.key_id for key in await there.kept()}.union(await there.revoked(), await KeyRing(source).revoked())
+    kept = [key for key in await KeyRing(source).kept() if tenant_id in (None, key.tenant_id)]
+    return sum(key.key_id not in known for key in kept)
