@@ -55,6 +55,7 @@ same idempotency key, may succeed later.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -123,12 +124,18 @@ class NotFound(SatchelError):
     code = "not_found"
 
 
+def _is_ours(text: object, prefix: str) -> bool:
+    """Whether it looks like an id that Satchel made; a name of the caller's own may begin like one."""
+    return isinstance(text, str) and re.fullmatch(prefix + "[a-z2-7]{24}", text) is not None
+
+
 class SessionNotFound(NotFound, KeyError):
     code = "session_not_found"
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
-        super().__init__(f"no session {session_id!r}")
+        hint = ": that is a run's id; name its session, sess_…" if _is_ours(session_id, "run_") else ""
+        super().__init__(f"no session {session_id!r}{hint}")
 
 
 class RunNotFound(NotFound):
@@ -136,7 +143,8 @@ class RunNotFound(NotFound):
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
-        super().__init__(f"no run {run_id!r} in this session")
+        hint = ": that is a session's id" if _is_ours(run_id, "sess_") else ""
+        super().__init__(f"no run {run_id!r} in this session{hint}")
 
 
 class MessageNotFound(NotFound):

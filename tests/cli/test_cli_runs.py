@@ -115,6 +115,33 @@ def test_a_question_is_answered_from_the_command_line(cli: Cli, typed: str, stdi
     assert cli("runs", "answer", session_id).code == 2
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(("runs", verb) for verb in ("list", "show", "cancel")),
+        *(("sessions", verb) for verb in ("show", "close", "restore", "export")),
+        ("sessions", "delete", "--yes"),
+        ("tail",),
+        ("chat", "--store", STORE, "--tenant", TENANT, "--session"),
+    ],
+    ids=" ".join,
+)
+def test_a_runs_id_in_the_place_of_a_sessions_is_called_one(cli: Cli, command: tuple[str, ...]) -> None:
+    session_id, run_id = asking("where?")
+    answer = cli(*command, run_id)
+    assert (answer.code, answer.err.splitlines()[-1]) == (
+        3,
+        f"satchel: no session '{run_id}': that is a run's id; name its session, sess_…",
+    )
+    answer = cli("runs", "show", session_id, session_id)
+    assert answer.err == f"satchel: no run '{session_id}' in this session: that is a session's id\n"
+
+
+def test_a_name_of_ones_own_that_begins_like_a_runs_id_is_not_called_one(cli: Cli) -> None:
+    make_session()
+    assert cli("sessions", "show", "--external-id", "run_7").err == "satchel: no session 'run_7'\n"
+
+
 def test_a_run_is_cancelled(cli: Cli) -> None:
     session_id, run_id = asking("where?")
     cancelled = cli("runs", "cancel", session_id, "--reason", "enough")

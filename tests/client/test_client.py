@@ -211,6 +211,15 @@ async def test_a_closed_connection_says_so(url: str) -> None:
         await client.sessions.list_sessions()
 
 
+async def test_a_runs_id_in_the_place_of_a_sessions_is_called_one(store: OpenStore, url: str) -> None:
+    own = SessionManager(store, ADMIN)
+    run = await RunManager(store, ADMIN).add_run((await own.create_session(user_id="ada")).session_id)
+    async with satchel.connect(url, key_of(ADMIN)) as client:
+        for sessions in (own, client.sessions):
+            with pytest.raises(SessionNotFound, match="that is a run's id"):
+                await sessions.get_session(run.run_id)
+
+
 def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(ExtraMissing) as missing:
