@@ -101,6 +101,14 @@ def test_config_prints_what_holds(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> 
     shown = cli("config")
     assert "[server]" in shown.text
     assert "depth = 9" in shown.text
+    flagged = cli("config", "--json", "--store", "mysql://root:hush@db/x", "--port", "9", "--idle=2h", "--quiet").json
+    server = flagged["server"]
+    assert (server["store"], server["port"], server["access_log"]) == ("mysql://root:***@db/x", 9, False)
+    assert (flagged["policy"]["idle"], flagged["limits"]["depth"]) == ("2h", 9)
+    monkeypatch.setenv("SATCHEL_IDLE", "soon")
+    assert "(said by the variable SATCHEL_IDLE)" in cli("config").err
+    assert "(said by --idle)" in cli("config", "--idle", "later").err
+    monkeypatch.delenv("SATCHEL_IDLE")
     monkeypatch.setenv("SATCHEL_PORT", "x")
     wrong = cli("config")
     assert wrong.code == 2

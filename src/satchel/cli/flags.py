@@ -299,6 +299,30 @@ Config = Annotated[
 ]
 Quiet = Annotated[bool, flag("--quiet", about="No log line for each request.")]
 
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ServersSettings:
+    """What `satchel serve` is set by on its command line, and `satchel config` shows."""
+
+    store: ServersStore = None
+    host: Host = None
+    port: Port = None
+    idle: Idle = None
+    max_lifetime: MaxLifetime = None
+    retention: Retention = None
+    concurrency: ServedConcurrency = None
+    lease: ServedLease = None
+    drain_seconds: Drain = None
+    workers: Workers = None
+    traces: Traces = None
+    config: Config = None
+    quiet: Quiet = False
+
+
+NO_SETTINGS = ServersSettings()
+
+
 # -- keys
 
 KeysStore = Annotated[str, flag("--store", about="The store whose server takes the keys.", group=WHERE, metavar="URL")]

@@ -15,6 +15,7 @@ from typing import Any
 from satchel.cli import flags, output
 from satchel.cli.failures import FlagRefused, StoreNotShared
 from satchel.cli.store import made_sentence, new_file, run_async, without_password
+from satchel.cli.typed import is_typed
 from satchel.cli.variables import warn_of_unknown
 from satchel.cli.working import leave_stuck_threads, load_agents
 from satchel.errors import ExtraMissing
@@ -26,22 +27,10 @@ _log = logging.getLogger("satchel.serve")
 
 def serve_http(
     *,
-    store: flags.ServersStore = None,
-    host: flags.Host = None,
-    port: flags.Port = None,
     agent: flags.ServedAgents = (),
     no_agents: flags.NoAgents = False,
-    idle: flags.Idle = None,
-    max_lifetime: flags.MaxLifetime = None,
-    retention: flags.Retention = None,
-    concurrency: flags.ServedConcurrency = None,
-    lease: flags.ServedLease = None,
-    drain_seconds: flags.Drain = None,
-    workers: flags.Workers = None,
-    traces: flags.Traces = None,
     folder: flags.Folder = None,
-    config: flags.Config = None,
-    quiet: flags.Quiet = False,
+    given: flags.ServersSettings = flags.NO_SETTINGS,
 ) -> None:
     """Serve sessions over HTTP, with a worker for the runs of its agents beside it.
 
@@ -54,23 +43,7 @@ def serve_http(
     check_extras("server")
     from satchel.http.logs import log_to_stderr
 
-    settings = load_settings(
-        {
-            "server.store": store,
-            "server.host": host,
-            "server.port": port,
-            "server.concurrency": concurrency,
-            "server.lease": lease,
-            "server.drain_seconds": drain_seconds,
-            "server.workers": workers,
-            "server.traces": traces,
-            "server.access_log": False if quiet else None,
-            "policy.idle": idle,
-            "policy.max_lifetime": max_lifetime,
-            "policy.retention": retention,
-        },
-        path=config,
-    )
+    settings = _loaded(given)
     log_to_stderr(texts=settings.server.log_texts)
     warn_of_unknown(lambda sentence: tell(sentence, is_warning=True))
     chosen = _Chosen(tuple(agent), folder, no_agents)
@@ -80,6 +53,27 @@ def serve_http(
         return
     run_async(_serve(settings, agents, _announcer(settings, agents, chosen)))
     leave_stuck_threads()
+
+
+def _loaded(given: flags.ServersSettings) -> Settings:
+    written = {
+        "server.store": given.store,
+        "server.host": given.host,
+        "server.port": given.port,
+        "server.concurrency": given.concurrency,
+        "server.lease": given.lease,
+        "server.drain_seconds": given.drain_seconds,
+        "server.workers": given.workers,
+        "server.traces": given.traces,
+        "policy.idle": given.idle,
+        "policy.max_lifetime": given.max_lifetime,
+        "policy.retention": given.retention,
+    }
+    # What a variable says is read there, so that an error names the variable and no flag.
+    typed = {
+        name: value for name, value in written.items() if is_typed(f"--{name.rpartition('.')[2].replace('_', '-')}")
+    }
+    return load_settings(typed | {"server.access_log": False if given.quiet else None}, path=given.config)
 
 
 @dataclass(frozen=True)
@@ -187,14 +181,14 @@ def _agents(settings: Settings, chosen: _Chosen) -> dict[str, Served]:
 
 def print_config(
     *,
-    config: flags.Config = None,
+    given: flags.ServersSettings = flags.NO_SETTINGS,
     json: flags.Json = False,
 ) -> None:
-    """Print the settings of `satchel serve` as they hold: this folder's satchel.toml, the SATCHEL_* variables, and the defaults for
-    all else. It is a satchel.toml.
+    """Print the settings of `satchel serve` as they hold: this folder's satchel.toml, the SATCHEL_* variables, the same flags, and
+    the defaults for all else. It is a satchel.toml.
 
     A SATCHEL_* variable that there is not is named on stderr."""
-    settings = load_settings(path=config)
+    settings = _loaded(given)
     warn_of_unknown(lambda sentence: _warn(sentence, json=json))
     document = shown(settings)
     document["server"]["store"] = without_password(document["server"]["store"])
