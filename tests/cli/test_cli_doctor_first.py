@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -43,7 +44,10 @@ def test_settings_that_lose_writes_are_told_before_there_is_a_schema(
     found = {one["what"]: one for one in answer.json["findings"]}
     assert found[weakness]["level"] == "error"
     assert found[weakness]["mend"]
-    assert (found["schema=0"]["level"], found["schema=0"]["mend"]) == ("warning", "satchel migrate up --store URL")
+    assert (found["schema=0"]["level"], found["schema=0"]["mend"]) == (
+        "warning",
+        f"satchel migrate up --store {quote(store)}",
+    )
     assert durable(answer)["value"] is False
     assert weakness in durable(answer)["means"]
     text = cli("doctor", "--store", store).text
@@ -108,6 +112,7 @@ def test_a_file_that_is_no_sound_database_is_told_with_what_mends_it(
     for left in Path.cwd().glob("agent.db-*"):
         left.unlink()
     break_it(Path("agent.db"))
+    Path("agent.db").chmod(0o644)
     answer = cli("doctor", "--json")
     assert answer.code == 1
     first = answer.json["findings"][0]
@@ -115,6 +120,14 @@ def test_a_file_that_is_no_sound_database_is_told_with_what_mends_it(
     assert f"agent.db {why}" in first["why"]
     assert mend in first["mend"]
     assert durable(answer)["value"] is not True
+    assert ("chmod 600" in answer.text) is (why == "is damaged")  # a file of somebody else's stays as they want it
+
+
+def test_the_line_that_makes_the_tables_names_the_store_without_its_password(cli: Cli) -> None:
+    account, at, place = postgres.new_database().partition("@")
+    answer = cli("doctor", "--store", f"{account}:hush{at}{place}")
+    assert "hush" not in answer.text
+    assert f"mend: satchel migrate up --store '{account}:***{at}{place}'\n" in answer.text
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "redis"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from satchel import OpenStore, StoreError
 from satchel.cli import flags, output, sentences
 from satchel.cli.exit_codes import ExitCode
 from satchel.cli.failures import StoreNotShared
-from satchel.cli.store import check_there, run_async
+from satchel.cli.store import check_there, run_async, without_password
 from satchel.cli.visible import one_line
 from satchel.errors import InvalidInput, StoreCorrupt, StoreMisused, StoreNotDurable, StoreUnavailable
 from satchel.store import Capabilities, Finding, Schema
@@ -54,7 +55,7 @@ def examine_store(*, store: flags.OperatorsStore, json: flags.Json = False) -> i
         raise StoreNotShared
     check_there(store)
     opened = satchel.open(store)
-    findings = run_async(_findings(opened))
+    findings = run_async(_findings(opened, store))
     capabilities = opened.store.capabilities
     if json:
         output.write_json(_document(findings, capabilities))
@@ -63,14 +64,14 @@ def examine_store(*, store: flags.OperatorsStore, json: flags.Json = False) -> i
     return ExitCode.UNEXPECTED if any(one.is_fatal for one in findings) else ExitCode.OK
 
 
-async def _findings(store: OpenStore) -> list[Finding]:
+async def _findings(store: OpenStore, url: str) -> list[Finding]:
     """Worst first. To open a store brings it up to date: one that is not is asked for its schema and its settings alone, at
     once, so that a server which does not answer is waited for once."""
     schema, settings = await asyncio.gather(_schema(store), _settings(store))
     if isinstance(schema, StoreError):
         found = [_of_trouble(schema), *settings]
     else:
-        found = [] if schema is None else [_of_schema(schema)]
+        found = [] if schema is None else [_of_schema(schema, url)]
         if schema is None or schema.found == schema.known:
             found += await _checked(store, settings)
         elif schema.pending:
@@ -122,7 +123,7 @@ def _of_trouble(error: StoreError) -> Finding:
     )
 
 
-def _of_schema(schema: Schema) -> Finding:
+def _of_schema(schema: Schema, url: str) -> Finding:
     what = f"schema={schema.found}"
     if schema.found > schema.known:
         return Finding(
@@ -135,7 +136,7 @@ def _of_schema(schema: Schema) -> Finding:
         return Finding(
             what=what,
             why=f"{sentences.count(len(schema.pending), 'step')} to come, which the next program to open it takes",
-            mend="satchel migrate up --store URL",
+            mend=f"satchel migrate up --store {shlex.quote(without_password(url))}",
         )
     return Finding(is_ok=True, what=what, why="the newest that this program knows")
 

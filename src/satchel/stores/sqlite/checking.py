@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import shutil
 import sqlite3
@@ -51,7 +50,7 @@ def check_unopened(path: Path) -> list[Finding]:
     if not path.exists():
         return [_version()]
     own: list[Finding] = []
-    with contextlib.suppress(sqlite3.Error):  # no database, or one that is damaged: the file's place can be looked at
+    try:
         connection = connect(path)
         try:
             (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
@@ -59,6 +58,9 @@ def check_unopened(path: Path) -> list[Finding]:
             own = [_synchronous(synchronous), _secure_delete(secure)]
         finally:
             connection.close()
+    except sqlite3.Error as error:  # a damaged database: its place can be looked at all the same
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
+            return [_version()]  # somebody else's file
     return [_version(), *own, *_place(path)]
 
 
