@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from satchel import Attempt, SessionManager
+from satchel import Attempt, RunManager, SessionManager
 from satchel.cli.sentences import happened
 from tests.cli.shell import Cli, Terminal, Work, append, command, make_session, with_runs, with_sessions
 
@@ -68,6 +68,30 @@ def test_a_line_says_what_happened(cli: Cli, work: Work) -> None:
     assert "of 4: succeeded" in lines[4]
     assert "next_action" in lines[5]
     assert "COMPLETED" in lines[7]
+
+
+def test_what_a_run_asked_and_how_it_ended_are_told_in_the_words_of_runs_show(cli: Cli) -> None:
+    session_id = make_session()
+    schema = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
+
+    async def ask(runs: RunManager) -> None:
+        lost = await runs.add_run(session_id, start=True)
+        attempt = Attempt(lost.run_id, 1)
+        await runs.add_step(session_id, attempt, "model", input_tokens=1000, output_tokens=20)
+        await runs.fail_run(session_id, attempt, code="agent_error", message="no such cat")
+        asking = Attempt((await runs.add_run(session_id, start=True)).run_id, 1)
+        await runs.ask_question(session_id, asking, "size", "How big?", schema=schema)
+        await runs.cancel_run(session_id, asking.run_id, reason="too late")
+
+    with_runs(ask)
+    told = {line.split()[3]: line for line in cli("tail", session_id, "--no-follow").text.splitlines()}
+    assert told["question_asked"].endswith("size: How big? answer: JSON")
+    text = cli("tail", session_id, "--no-follow").text
+    assert "FAILED, agent_error: no such cat, stop reason error, 1 step, tokens 1,020 (1,000 in, 20 out)\n" in text
+    assert "CANCELLED, stop reason too late, 0 steps\n" in text
+    assert '{"' not in text
+    events = {event["kind"]: event for event in cli("tail", session_id, "--no-follow", "--json").lines}
+    assert events["question_asked"]["body"]["schema"] == schema
 
 
 def test_a_message_body_is_printed_as_it_was_stored(cli: Cli) -> None:

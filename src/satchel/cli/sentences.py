@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from satchel import Event, Message, ToolCall
+from satchel.cli.chat.answers import hint
 
 
 def moment(at: datetime) -> str:
@@ -102,10 +103,38 @@ def happened(event: Event) -> str:
             return called(as_text(body.get("tool")), body.get("arguments")) + ended
         case "tool_call_finished":
             return f"of {event.refers_to}: {as_text(body.get('status'))} {_ended(body)}".rstrip()
+        case "question_asked":
+            typed = hint(body.get("schema"))
+            asked = f"{as_text(body.get('name'))}: {as_text(body.get('question'))}"
+            return asked + (f" answer: {typed}" if typed else "")
+        case "run_ended":
+            return _run_ended(body)
         case "message_retracted":
             return f"of {event.refers_to} {as_text(body.get('reason'))}".rstrip()
         case _:
             return ", ".join(f"{name}={as_text(value)}" for name, value in body.items())
+
+
+def _run_ended(body: Mapping[str, Any]) -> str:
+    error, reason, steps = body.get("error"), body.get("stop_reason"), body.get("steps")
+    code, message = (error.get("code"), error.get("message")) if isinstance(error, Mapping) else (None, error)
+    parts = (
+        as_text(body.get("status")),
+        f"{as_text(code)}: {as_text(message)}".strip(": "),
+        f"stop reason {as_text(reason)}" if reason and reason != code else "",
+        count(steps, "step") if isinstance(steps, int) else "",
+        f"tokens {tokens(body['usage'])}" if "usage" in body else "",
+        f"not merged {as_text(body['not_merged'])}" if "not_merged" in body else "",
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def tokens(usage: Any) -> str:
+    """``120 (100 in, 20 out)``."""
+    if not isinstance(usage, Mapping):
+        return as_text(usage)
+    total, given, said = (usage.get(f"{name}_tokens", 0) for name in ("total", "input", "output"))
+    return f"{total:,} ({given:,} in, {said:,} out)" if total else "0"
 
 
 def _ended(body: Mapping[str, Any]) -> str:

@@ -250,8 +250,6 @@ def print_run(console: Console, run: Run, where: str) -> None:
     table.add_row("run", Text(run.run_id))
     table.add_row("status", status_cell(run.status))
     error = "" if run.error is None else f"{run.error.code}: {run.error.message}".rstrip(": ")
-    usage = run.usage
-    tokens = f"{usage.total_tokens:,} ({usage.input_tokens:,} in, {usage.output_tokens:,} out)"
     facts = [
         ("number", str(run.number)),
         ("session", run.session_id),
@@ -262,7 +260,7 @@ def print_run(console: Console, run: Run, where: str) -> None:
         ("stop reason", run.stop_reason or ""),
         ("attempt", f"{run.attempt} of {run.max_attempts}" if run.max_attempts > 1 else str(run.attempt)),
         ("steps", str(run.steps)),
-        ("tokens", tokens if usage.total_tokens else "0"),
+        ("tokens", sentences.tokens(run.to_dict()["usage"])),
         ("took", sentences.took(run.duration_ms)),
         ("parent", run.parent_run_id or ""),
         ("metadata", sentences.as_text(run.metadata) if run.metadata else ""),
