@@ -46,6 +46,26 @@ class Broken(Exception):
     pass
 
 
+def test_what_a_session_holds_is_printed_in_brief() -> None:
+    manager = SessionManager()
+    session_id = manager.create_session().session_id
+    with (
+        manager.run(session_id, goal="find out why", input="x" * 5000) as run,
+        run.tool("look", {"at": "y" * 5000}) as call,
+    ):
+        call.result = "z" * 5000
+    with pytest.raises(Broken), manager.run(session_id):
+        raise Broken
+    session = manager.get_session(session_id)
+    [done, failed], [looked] = session.runs, session.tool_history
+    assert repr(done).startswith(f"Run(run_id='{done.run_id}', number=1, goal='find out why', agent='', input={{'role'")
+    assert repr(done).endswith("…, status='COMPLETED')")
+    assert repr(failed).endswith(", input=None, status='FAILED', error='agent_error')")
+    assert repr(looked).startswith("ToolCall(seq=4, tool='look', arguments={'at': 'yyy")
+    assert repr(looked).endswith("zz…')")
+    assert max(len(repr(one)) for one in (done, failed, looked, session.messages[0])) < 300
+
+
 @pytest.mark.parametrize("error", [Broken("no such file"), StopIteration("no such file")], ids=["error", "stop"])
 def test_an_error_in_the_block_fails_the_call_and_the_run_and_is_raised_as_it_was(error: Exception) -> None:
     manager = SessionManager()

@@ -1,4 +1,5 @@
-"""What a snapshot is made of: lists and dicts that name the method to use when somebody tries to change them."""
+"""What a snapshot is made of: lists and dicts that name the method to use when somebody tries to change them; and how it is
+printed."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from typing import NoReturn, TypeVar
 from satchel.errors import FrozenSnapshot
 
 T = TypeVar("T")
+
+SHOWN = 60  # characters of a value, where a snapshot is printed
 
 
 class Items(tuple[T, ...]):
@@ -43,3 +46,11 @@ class Members(dict[str, T]):
 
 def refusal(writer: str) -> FrozenSnapshot:
     return FrozenSnapshot(f"this is a snapshot of the session; use manager.{writer}(session_id, …)")
+
+
+def in_brief(value: object) -> str:
+    """Its repr, or how that begins."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= SHOWN else value[:SHOWN] + "…")
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"

@@ -11,6 +11,7 @@ import msgspec
 
 from satchel.domain.clock import parse_rfc3339, rfc3339, to_datetime
 from satchel.domain.event import CHAT_FORMAT, CORRUPT_FORMAT, Event, MessageStatus
+from satchel.domain.frozen import in_brief
 from satchel.domain.ids import checked_id
 from satchel.domain.json_text import admit, decode, kind_of
 from satchel.domain.limits import Limits
@@ -150,10 +151,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
     def __repr__(self) -> str:
-        content = self.content
-        text = content if isinstance(content, str) else repr(content)
-        shown = text if len(text) <= 60 else text[:60] + "…"
-        return f"Message(seq={self.seq}, role={self.role!r}, content={shown!r}, status={self.status!r})"
+        return f"Message(seq={self.seq}, role={self.role!r}, content={in_brief(self.content)}, status={self.status!r})"
 
 
 class _Own(msgspec.Struct, kw_only=True):

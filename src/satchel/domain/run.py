@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from satchel.domain.clock import rfc3339, to_datetime
+from satchel.domain.frozen import in_brief
 from satchel.domain.json_text import NO_JSON, decode
 from satchel.domain.question import AnsweredQuestion, PendingQuestion, Question
 from satchel.domain.spelling import Spellings, spellings
@@ -141,6 +142,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     not_merged: dict[str, Any] = {}
     replayed: bool = False
     spelt: Spellings = {}  # JSON of other people's that Python's numbers would spell otherwise: for to_json
+
+    def __repr__(self) -> str:
+        why = "" if self.error is None else f", error={self.error.code!r}"
+        asked = "" if self.question is None else f", question={self.question.name!r}"
+        return (
+            f"Run(run_id={self.run_id!r}, number={self.number}, goal={in_brief(self.goal)}, agent={self.agent!r},"
+            f" input={in_brief(self.input)}, status={self.status!r}{why}{asked})"
+        )
 
     @property
     def is_terminal(self) -> bool:

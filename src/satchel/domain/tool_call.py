@@ -11,6 +11,7 @@ import msgspec
 
 from satchel.domain.canonical import canonical
 from satchel.domain.clock import rfc3339, to_datetime
+from satchel.domain.frozen import in_brief
 from satchel.domain.json_text import decode
 from satchel.domain.spelling import Spellings, as_written, spellings, spellings_in
 
@@ -65,6 +66,13 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     step: str | None = None
     replayed: bool = False
     spelt: Spellings = {}  # JSON of other people's that Python's numbers would spell otherwise: for to_json
+
+    def __repr__(self) -> str:
+        came = f"result={in_brief(self.result)}" if self.error is None else f"error={in_brief(self.error)}"
+        return (
+            f"ToolCall(seq={self.seq}, tool={self.tool!r}, arguments={in_brief(self.arguments)},"
+            f" status={self.status!r}, {came})"
+        )
 
     @property
     def is_open(self) -> bool:
