@@ -179,6 +179,8 @@ async def test_a_wrong_key_is_no_identity_and_stands_in_no_error(url: str) -> No
         with pytest.raises(Unauthenticated) as refused:
             await client.sessions.list_sessions()
     assert "secret" not in str(refused.value) + repr(client)
+    assert "the key that connect() was given" in str(refused.value)
+    assert "Authorization" not in str(refused.value)
     for bad in ("", "a b", "ключ", 3, "k\r\nX: y"):
         with pytest.raises(InvalidInput) as wrong:
             satchel.connect(url, bad)  # type: ignore[arg-type]  # wrong on purpose

@@ -126,10 +126,13 @@ def _version_conflict(facts: Facts, _: About) -> SatchelError:
     )
 
 
+KEY_REFUSED = (
+    "the service does not take the key that connect() was given: it is unknown there, or was revoked, or has expired"
+)
 SHOWN_AS = {"status": "current_status"}  # a problem has a status of its own
 
 _BUILDERS: dict[str, Build] = {
-    "unauthenticated": lambda facts, _: errors.Unauthenticated(facts["detail"]),
+    "unauthenticated": lambda _, __: errors.Unauthenticated(KEY_REFUSED),
     "invalid_input": _invalid,
     "limit_exceeded": _limit,
     "invalid_cursor": lambda _, __: errors.InvalidCursor(),
