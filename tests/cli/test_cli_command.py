@@ -234,6 +234,13 @@ def test_a_store_whose_driver_is_not_installed_says_what_to_install(
     assert (answer.code, answer.error["code"]) == (2, "extra_missing")
 
 
+@pytest.mark.parametrize("command", ["worker", "serve", "chat"])
+def test_an_agents_module_is_looked_for_in_this_folder_and_that_is_said(cli: Cli, command: str) -> None:
+    answer = cli(command, "--store", "sqlite:///agent.db", "--agent", "agentz:shop")
+    assert (answer.code, "there is no module 'agentz' in " in answer.err) == (2, True)
+    assert str(Path.cwd()) in answer.err
+
+
 def test_a_service_without_its_packages_says_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("satchel.cli.serving.find_spec", lambda name: None if name == "prometheus_client" else name)
     answer = cli("serve", "--store", "sqlite:///agent.db")

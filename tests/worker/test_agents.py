@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sysconfig
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,17 @@ def test_an_agent_is_named_by_its_caller_or_by_itself(written: str, name: str) -
 def test_what_names_no_agent_is_refused(written: str) -> None:
     with pytest.raises(InvalidInput):
         load_agent(written)
+
+
+def test_a_module_that_is_not_there_is_told_with_the_folders_that_were_searched(
+    tmp_path: Path,
+) -> None:
+    for written, missing in (("agentz:shop", "agentz"), ("agentz.shop:x", "agentz")):
+        with pytest.raises(InvalidInput, match=f"no module '{missing}' in {tmp_path}, .*Python's packages") as refused:
+            load_agent(written)
+        assert sysconfig.get_path("stdlib") not in str(refused.value)
+    with pytest.raises(InvalidInput, match=r"no module 'served.shop'$"):  # its package is there
+        load_agent("served.shop:x")
 
 
 def test_a_module_that_cannot_be_imported_says_why() -> None:

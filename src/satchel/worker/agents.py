@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
+import sysconfig
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from satchel.domain.ids import checked_id
@@ -76,13 +79,23 @@ def load_agent(written: str) -> tuple[str, Served]:
     except ModuleNotFoundError as missing:
         if missing.name is None or not f"{module_name}.".startswith(f"{missing.name}."):
             raise  # it is there, and what it imports itself is not
-        raise InvalidInput(f"there is no module {missing.name!r}", field="agent") from missing
+        where = "" if "." in missing.name else f" in {_folders()}, or among Python's packages"
+        raise InvalidInput(f"there is no module {missing.name!r}{where}", field="agent") from missing
     for part in path.split("."):
         try:
             found = getattr(found, part)
         except AttributeError:
             raise InvalidInput(f"{module_name} has no {path}", field="agent") from None
     return name or _name_of(found) or path.rpartition(".")[2], found
+
+
+def _folders() -> str:
+    """Where modules of one's own are looked for: all of the path that is not Python's own."""
+    own = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")]
+    folders = dict.fromkeys(Path(entry).absolute() for entry in sys.path)
+    return ", ".join(
+        str(one) for one in folders if one.is_dir() and not any(one.is_relative_to(python) for python in own)
+    )
 
 
 def _name_of(found: object) -> str | None:
