@@ -63,12 +63,12 @@ def with_sessions(work: Callable[[SessionManager], Awaitable[T]], *, user: str =
     return asyncio.run(run())
 
 
-def with_runs(work: Callable[[RunManager], Awaitable[T]]) -> T:
-    """The same for runs, as Ada's agent."""
+def with_runs(work: Callable[[RunManager], Awaitable[T]], *, user: str = "ada") -> T:
+    """The same for runs."""
 
     async def run() -> T:
         async with satchel.open(STORE) as store:
-            return await work(RunManager(store, Principal.agent("shop", tenant_id=TENANT, acting_for="ada")))
+            return await work(RunManager(store, Principal.agent("shop", tenant_id=TENANT, acting_for=user)))
 
     return asyncio.run(run())
 

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 import pytest
 
-from satchel import Session, SessionManager
+from satchel import RunManager, Session, SessionManager
 from satchel.cli.chat.command import way_back
 from satchel.cli.exit_codes import ExitCode
-from tests.cli.shell import Cli, Terminal, with_sessions
+from tests.cli.shell import Cli, Terminal, with_runs, with_sessions
 from tests.engines.model_server import STALL, chunk, model_server, refuses, says, stream
 
 AGENTS = """
@@ -207,6 +207,34 @@ def test_a_failed_run_is_said_and_the_conversation_goes_on(terminals: Terminals)
     assert "Traceback" not in terminal.shown
     terminal.type("x" * 10 + "\n")
     terminal.wait_for("the run failed: agent_error: ValueError: no such cat")
+    terminal.type("/quit\n")
+    assert terminal.end() == 0
+
+
+def test_whoever_comes_back_is_told_of_the_message_that_was_lost(terminals: Terminals) -> None:
+    async def lose(sessions: SessionManager) -> None:
+        session = await sessions.create_session(title="lost")
+        async with sessions.run(session.session_id, input="还在吗?") as run:
+            await run.append_message({"role": "assistant", "content": "在"})
+
+    async def die(runs: RunManager) -> None:
+        await runs.add_run(session_id, input="查一下", start=True, lease=0.5)  # and its process is killed
+
+    with_sessions(lose, user="local")
+    session_id = newest().session_id
+    terminal = terminals(["chat", "--agent", "chat_agents:echo", "--continue"])
+    terminal.wait_for("> ")
+    assert "the run failed" not in plain(terminal)
+    assert "no answer" not in plain(terminal)
+    terminal.type("/quit\n")
+    assert terminal.end() == 0
+    with_runs(die, user="local")
+    time.sleep(0.6)
+    terminal = terminals(["chat", "--agent", "chat_agents:echo", "--continue"])
+    terminal.wait_for("the run failed: worker_lost")
+    wait_for_prompt(terminal)
+    assert "查一下" in plain(terminal)
+    assert "· this message has no answer" in plain(terminal)
     terminal.type("/quit\n")
     assert terminal.end() == 0
 

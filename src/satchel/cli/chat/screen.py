@@ -162,9 +162,15 @@ class Screen:
             print_message(self._console, message)
 
     def recap(self, session: Session) -> None:
-        """Where the conversation stands."""
+        """Where the conversation stands, and why there is no answer where there is none."""
         self.note(f"{sentences.count(session.message_count, 'message')} so far; /history shows them. The newest:")
-        self.messages(tuple(session.messages)[-RECAP:])
+        newest = tuple(session.messages)[-RECAP:]
+        self.messages(newest)
+        run = next((run for run in reversed(session.runs) if run.parent_run_id is None), None)
+        if newest and run is not None and run.is_terminal and newest[-1].run_id == run.run_id:
+            self.end(run)
+            if newest[-1].role == "user":
+                self.note("· this message has no answer")
 
     def memory(self, memory: WorkingMemory) -> None:
         from satchel.cli.tables import print_memory  # the same
