@@ -237,8 +237,8 @@ class EventPage(Strict, kw_only=True):
 
 
 class ChatAnswer(Strict, kw_only=True):
-    """``message``: the assistant's last one in this run; null while there is none. ``hint``: why nobody has begun, where
-    this server does not serve the run's agent (a worker elsewhere may)."""
+    """``message``: the assistant's last one in this run; null while there is none. ``hint``: why nobody has begun: this
+    server does not serve the run's agent (a worker elsewhere may), or the run before it waits for an answer."""
 
     session_id: str
     run: Run

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
-from contextlib import ExitStack
 from typing import Any, Literal
 
 import msgspec
@@ -54,7 +54,8 @@ async def chat(call: Call) -> App:
     # The place is taken before anything is said: who is refused one says it again.
     with stream_place(call) as place:
         run = await _said(call, given, said)
-        return _streamed(call, run, place.pop_all(), after=await _behind(call, run))
+        after, first = await _behind(call, run), await _first_frame(call, run)
+        return stream(call, run.session_id, place.pop_all(), after=after, run_id=run.run_id, first=first)
 
 
 async def _said(call: Call, given: Chat, said: str | bytes) -> Run:
@@ -81,13 +82,13 @@ async def _behind(call: Call, run: Run) -> int:
     return next((event.seq for event in newest.items if event.version < run.version), run.version - 1)
 
 
-def _streamed(call: Call, run: Run, place: ExitStack, *, after: int) -> App:
+async def _first_frame(call: Call, run: Run) -> bytes:
     elsewhere = call.service.elsewhere
     begun: dict[str, Any] = {"session_id": run.session_id, "run": msgspec.Raw(run.to_json())}
-    if elsewhere.is_unknown(run.agent) and (hint := elsewhere.hint(run)) is not None:
+    hint = (elsewhere.hint(run) if elsewhere.is_unknown(run.agent) else None) or await _queue_hint(call, run)
+    if hint is not None:
         begun["hint"] = hint
-    first = b"event: run\ndata: %s\n\n" % encode(begun)
-    return stream(call, run.session_id, place, after=after, run_id=run.run_id, first=first)
+    return b"event: run\ndata: %s\n\n" % encode(begun)
 
 
 async def _answered(call: Call, given: Chat, run: Run) -> App:
@@ -108,7 +109,7 @@ async def _answered(call: Call, given: Chat, run: Run) -> App:
         "run": msgspec.Raw(ended.to_json()),
         "message": None if message is None else msgspec.Raw(message.to_json()),
     }
-    if (hint := elsewhere.hint(ended)) is not None:
+    if (hint := elsewhere.hint(ended) or await _queue_hint(call, ended)) is not None:
         body["hint"] = hint
     status = 200 if ended.is_terminal else 202
     return written(encode(body), ended.version, replayed=run.replayed, status=status, headers=[location])
@@ -135,36 +136,52 @@ async def _wait_if_begun(call: Call, run: Run, seconds: float, after: int) -> Ru
     if run.status == "READY":
         return run
     call.service.elsewhere.begun(run)
-    return await _wait(call, run, max(0.0, seconds - LOOK), after)
+    return run if run.status == "WAITING" else await _wait(call, run, max(0.0, seconds - LOOK), after)
 
 
 async def _wait(call: Call, run: Run, seconds: float, after: int) -> Run:
-    """The run when it ended, or as it is after that time. It goes on without us."""
+    """The run when it ended, when it waits for an answer, or as it is after that time. It goes on without us."""
     if run.is_terminal or seconds == 0:
         return run
 
-    async def follow() -> None:
+    async def follow() -> Run | None:
         seen = after
         while True:
             try:
-                async for _ in call.sessions.follow(run.session_id, after=seen, run_id=run.run_id):
-                    pass
+                async for event in call.sessions.follow(run.session_id, after=seen, run_id=run.run_id):
+                    if event.kind == "question_asked":  # since a request that is repeated, maybe answered by now
+                        asking = await call.runs.get_run(run.session_id, run.run_id)
+                        if asking.status == "WAITING":
+                            return asking
             except ResyncRequired:
                 seen = 0  # the run itself was acknowledged, and its end is still to come
                 continue
-            return
+            return None
 
     following = asyncio.create_task(follow())
     draining = asyncio.create_task(call.service.drained())
     try:
         await asyncio.wait({following, draining}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if following.done():
-            following.result()
+        if following.done() and (asking := following.result()) is not None:
+            return asking
     finally:
         for task in (following, draining):
             task.cancel()
         await asyncio.gather(following, draining, return_exceptions=True)
     return await call.runs.get_run(run.session_id, run.run_id)
+
+
+async def _queue_hint(call: Call, run: Run) -> str | None:
+    """Of a run in the queue: that nothing comes before somebody answers the run that has the turn."""
+    if run.status != "READY":
+        return None
+    with contextlib.suppress(SatchelError):  # the run is there all the same
+        active = (await call.sessions.get_session(run.session_id, include=())).active_run_id
+        if active is not None and active != run.run_id:
+            holder = await call.runs.get_run(run.session_id, active)
+            if holder.status == "WAITING":
+                return f"the run waits for its turn: {active} waits for an answer"
+    return None
 
 
 async def _last_word(call: Call, run: Run, after: int) -> Message | None:
@@ -178,8 +195,9 @@ ROUTES = (
         method="POST",
         path="/v1/chat",
         name="chat",
-        about="Say something to an agent: the answer when its run has ended, 202 when that takes longer, or a stream of"
-        " the run's events. The run goes on whatever becomes of this request.",
+        about="Say something to an agent: the answer when its run has ended; 202 at once when the run asks something (`question`"
+        " in `run`), and when it takes longer; or a stream of the run's events, which goes on over a question. The run goes on"
+        " whatever becomes of this request.",
         handler=chat,
         body=given.Chat,
         answers={200: shapes.ChatAnswer, 202: shapes.ChatAnswer},
