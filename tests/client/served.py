@@ -7,7 +7,7 @@ import base64
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -83,10 +83,10 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def served(
-    store: OpenStore, *, port: int = 0, identity: Identity | None = None, **settings: Any
+    store: OpenStore, *, port: int = 0, identity: Identity | None = None, agents: Sequence[str] = (), **settings: Any
 ) -> AsyncIterator[str]:
-    """The address at which ``store`` is served."""
-    service = Service(store, identity or Hooked(who_is), settings=ServerSettings(**SETTINGS | settings))
+    """The address at which ``store`` is served. ``agents``: names alone, nobody executes their runs."""
+    service = Service(store, identity or Hooked(who_is), settings=ServerSettings(**SETTINGS | settings), agents=agents)
     listener = listen("127.0.0.1", port)
     config = uvicorn.Config(
         app_of(service),

@@ -158,6 +158,43 @@ async def test_a_key_of_ones_own_gives_the_first_answer_again_and_a_drawn_one_sa
         assert (first.seq == again.seq) is replayed
 
 
+async def test_a_run_whose_agent_is_not_named_is_for_the_services_default_one(store: OpenStore) -> None:
+    async with served(store, agents=("shop", "data")) as url, satchel.connect(url, key_of(ADAS_AGENT)) as client:
+        sid = (await client.sessions.create_session()).session_id
+        for add in (client.runs.add_run, client.sessions.add_run):
+            assert (await add(sid, input="hi", on_busy="queue")).agent == "shop"
+        assert (await client.runs.add_run(sid, agent="data", on_busy="queue")).agent == "data"
+        assert (await client.runs.add_run(sid, agent="", on_busy="queue")).agent == ""
+
+
+async def test_a_loop_of_ones_own_has_no_agent_unless_it_names_one(store: OpenStore) -> None:
+    async with served(store, agents=("shop",)) as url, satchel.connect(url, key_of(ADAS_AGENT)) as client:
+        sid = (await client.sessions.create_session()).session_id
+        async with client.sessions.run(sid, input="hi") as run, run.child("a part") as child:
+            assert (run.run.agent, child.run.agent) == ("", "")
+        async with client.sessions.run(sid, agent="mine") as run:
+            assert run.run.agent == "mine"
+        started = await client.runs.add_run(sid, start=True)
+        assert (started.status, started.agent) == ("RUNNING", "")
+    own = RunManager(store, ADAS_AGENT)
+    assert (await own.add_run(sid, agent=None, on_busy="queue")).agent == ""  # in the library nobody is the default
+
+
+async def test_why_nobody_may_begin_a_run_is_a_warning_in_the_clients_log(
+    store: OpenStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(store, agents=("shop",)) as url, satchel.connect(url, key_of(ADAS_AGENT)) as client:
+        sid = (await client.sessions.create_session()).session_id
+        run = await client.runs.add_run(sid, agent="修", on_busy="queue")
+        for agent in (None, "shop"):
+            await client.runs.add_run(sid, agent=agent, on_busy="queue")
+    (warning,) = [record for record in caplog.records if record.name == "satchel.client"]
+    assert (warning.levelname, warning.getMessage()) == (
+        "WARNING",
+        f"{run.run_id}: the run waits for a worker that serves agent '\\u4fee': this server serves shop",
+    )
+
+
 async def test_a_key_of_an_agent_is_narrowed_to_one_user(store: OpenStore) -> None:
     ring = KeyRing(store)
     key = await ring.create(tenant_id="acme", role="agent")

@@ -44,11 +44,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """``replayed``: an earlier call with the caller's own key was answered so before."""
+    """``replayed``: an earlier call with the caller's own key was answered so before. ``hint``: what else the service says."""
 
     status: int
     body: bytes
     replayed: bool
+    hint: str | None = None
 
 
 class Connection:
@@ -195,7 +196,7 @@ class Connection:
             else:
                 if reply.status_code < 300:
                     replayed = reply.headers.get("idempotent-replayed") == "true"
-                    return Reply(reply.status_code, reply.content, replayed)
+                    return Reply(reply.status_code, reply.content, replayed, reply.headers.get("satchel-hint"))
                 refusal = refusal_of(reply.status_code, reply.headers, reply.content)
                 may_be_done |= is_write and refusal.leaves_unknown
                 trouble = f"it answered {reply.status_code} {refusal.code}"

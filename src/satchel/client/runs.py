@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,8 @@ from satchel.runs.checks import admit_task, check_options, check_tokens, ended_i
 if TYPE_CHECKING:
     from satchel.client.connection import Connection
 
+_log = logging.getLogger("satchel.client")
+
 LOOK = 0.5  # seconds between two looks whether there is an answer
 
 
@@ -62,7 +65,7 @@ class RemoteRunManager(RemoteTexts, RunManager):
         session_id: str,
         *,
         goal: str = "",
-        agent: str = "",
+        agent: str | None = None,
         input: Mapping[str, Any] | str | bytes | None = None,
         on_busy: OnBusy = "reject",
         max_attempts: int = 1,
@@ -73,7 +76,8 @@ class RemoteRunManager(RemoteTexts, RunManager):
         expected_version: int | None = None,
         idempotency_key: str | None = None,
     ) -> Run:
-        """See satchel.RunManager.add_run."""
+        """See satchel.RunManager.add_run. Why nobody may begin the run, as the service sees it, is a warning in the log
+        ``satchel.client``, unless the caller says by ``agent=""`` that it is for none."""
         check_options(on_busy=on_busy, memory=memory, start=start, max_attempts=max_attempts)
         message = None if input is None else admit_message(said_by_user(input), limits=self.limits, field="input")
         checked_lease(lease)
@@ -93,7 +97,10 @@ class RemoteRunManager(RemoteTexts, RunManager):
             expected_version=expected_version,
             idempotency_key=idempotency_key,
         )
-        return run_from(reply.body, replayed=reply.replayed)
+        run = run_from(reply.body, replayed=reply.replayed)
+        if reply.hint is not None and agent != "":
+            _log.warning("%s: %s", run.run_id, reply.hint)
+        return run
 
     async def add_child_run(
         self,
@@ -337,7 +344,7 @@ class RemoteRunManager(RemoteTexts, RunManager):
 
     # -- requests
 
-    def _task(self, goal: str, agent: str, metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _task(self, goal: str, agent: str | None, metadata: Mapping[str, Any] | None) -> dict[str, Any]:
         kept = admit_task(goal, agent, metadata, limits=self.limits)
         return {"goal": goal, "agent": agent, "metadata": None if kept is None else msgspec.Raw(kept)}
 

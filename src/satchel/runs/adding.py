@@ -27,7 +27,7 @@ class RunAdding:
         session_id: str,
         *,
         goal: str = "",
-        agent: str = "",
+        agent: str | None = None,
         input: Mapping[str, Any] | str | bytes | None = None,
         on_busy: OnBusy = "reject",
         max_attempts: int = 1,
@@ -47,6 +47,9 @@ class RunAdding:
         caller then executes the run itself, under a lease of ``lease`` seconds that it renews (``renew_run``; while it waits
         for the turn, ``keep_waiting``).
 
+        ``agent`` names whose workers execute the run. Without one no worker takes it: whoever works itself starts it. (A
+        service gives a run that its caller does not start to its default agent; ``""`` is none there too.)
+
         ``memory="run"`` gives the run a layer of its own over the session's working memory: what it writes there is seen by
         itself alone, and goes into the session's memory when the run completes (see ``Run``). Every attempt begins with an
         empty layer.
@@ -63,6 +66,7 @@ class RunAdding:
         if message is not None:
             check_user_size(self._access.principal, message, limits=limits, field="input")
         kept = admit_task(goal, agent, metadata, limits=limits)
+        agent = "" if agent is None else agent
         common = self._access.common(session_id, idempotency_key, expected_version, None)
         parts = (None,) if message is None else draft_parts(message)
         layered = () if memory == "session" else (memory,)

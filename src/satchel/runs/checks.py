@@ -32,11 +32,11 @@ def said_by_user(input: Mapping[str, Any] | str | bytes) -> Mapping[str, Any] | 
     return {"role": "user", "content": input} if isinstance(input, str) else input
 
 
-def admit_task(goal: str, agent: str, metadata: Mapping[str, Any] | None, *, limits: Limits) -> bytes | None:
+def admit_task(goal: str, agent: str | None, metadata: Mapping[str, Any] | None, *, limits: Limits) -> bytes | None:
     """What a new run is to do, and by whom. Answers its metadata as JSON. Raises InvalidInput, LimitExceeded."""
     kept = None if metadata is None else admit_metadata(metadata, limits=limits)
     checked_text(goal, field="goal")
-    if agent != "":
+    if agent is not None and agent != "":
         checked_id(agent, field="agent", limits=limits)
     return kept
 

@@ -25,7 +25,7 @@ class SessionTurns(SessionReading):
         session_id: str,
         *,
         goal: str = "",
-        agent: str = "",
+        agent: str | None = None,
         input: Mapping[str, Any] | str | bytes | None = None,
         on_busy: OnBusy = "reject",
         max_attempts: int = 1,

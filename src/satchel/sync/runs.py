@@ -32,7 +32,7 @@ class RunManager:
         session_id: str,
         *,
         goal: str = "",
-        agent: str = "",
+        agent: str | None = None,
         input: Mapping[str, Any] | str | bytes | None = None,
         on_busy: OnBusy = "reject",
         max_attempts: int = 1,
@@ -51,6 +51,9 @@ class RunManager:
         ``cancel`` asks the holder to stop and goes next. ``start`` takes the turn and starts at once if it is free; the
         caller then executes the run itself, under a lease of ``lease`` seconds that it renews (``renew_run``; while it waits
         for the turn, ``keep_waiting``).
+
+        ``agent`` names whose workers execute the run. Without one no worker takes it: whoever works itself starts it. (A
+        service gives a run that its caller does not start to its default agent; ``""`` is none there too.)
 
         ``memory="run"`` gives the run a layer of its own over the session's working memory: what it writes there is seen by
         itself alone, and goes into the session's memory when the run completes (see ``Run``). Every attempt begins with an

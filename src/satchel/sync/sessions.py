@@ -479,7 +479,7 @@ class SessionManager:
         session_id: str,
         *,
         goal: str = "",
-        agent: str = "",
+        agent: str | None = None,
         input: Mapping[str, Any] | str | bytes | None = None,
         on_busy: OnBusy = "reject",
         max_attempts: int = 1,
