@@ -48,7 +48,10 @@ def test_one_pass_does_what_is_due_once_and_counts_what_waits(cli: Cli) -> None:
     again = cli("sweep", "--once", "--json").json
     assert again == NOTHING | {"ready": {"": 1, "coding": 2}}
     text = cli("sweep").text
-    assert text == "0 sessions due: nothing to do; 3 runs ready (1 for any agent, 2 for coding)\n"
+    assert (
+        text
+        == "0 sessions due: nothing to do; 3 runs ready (2 for coding, 1 that names no agent: no worker takes it)\n"
+    )
 
 
 def test_what_a_deletion_left_is_erased(cli: Cli) -> None:

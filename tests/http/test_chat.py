@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 
 from satchel import Worker
 from tests.http.agents import asker
-from tests.http.door import Door, open_door
+from tests.http.door import Door, open_door, problem_of
 
 LONG = 30  # seconds that a chat may wait here, and must not
 AT_ONCE = 10  # seconds, on a machine that is busy
+NO_AGENT = "the run names no agent, and no worker takes such runs: say `agent`"
 
 
 @asynccontextmanager
@@ -61,3 +62,30 @@ async def test_a_chat_behind_a_run_that_asks_waits_for_its_turn_and_says_for_who
         assert (await door("POST", f"{url}/answer", json={"answer": "red"})).status_code == 200
         asked = (await chatting).json()["run"]
         assert (asked["run_id"], asked["status"]) == (queued.json()["run"]["run_id"], "WAITING")
+
+
+async def test_a_chat_without_an_agent_is_refused_where_there_is_no_default_and_nothing_is_stored() -> None:
+    for agents, bodies in (((), ({}, {"agent": ""}, {"stream": True})), (("coding",), ({"agent": ""},))):
+        async with open_door(agents=agents) as door:
+            for body in bodies:
+                refused = await door("POST", "/v1/chat", json={"message": "hi", **body})
+                problem = problem_of(refused)
+                assert (refused.status_code, problem["errors"][0]["pointer"]) == (422, "/agent")
+            assert (await door("GET", "/v1/sessions")).json()["items"] == []
+
+
+async def test_a_run_that_names_no_agent_is_added_and_says_that_no_worker_takes_it() -> None:
+    for agents, body in (((), {"input": "hi"}), (("coding",), {"agent": ""})):
+        async with open_door(agents=agents) as door:
+            session = await door.session()
+            added = await door("POST", f"{session}/runs", json=body)
+            assert (added.status_code, added.json()["agent"], added.json()["status"]) == (201, "", "READY")
+            assert added.headers["satchel-hint"] == NO_AGENT
+            # Who adds a run to execute it themselves is told nothing, also while it waits for its turn.
+            own = {"start": True, "on_busy": "queue"}
+            for more in ({}, {"agent": "own"}):
+                waiting = await door("POST", f"{session}/runs", who="adas agent", json=own | more)
+                assert (waiting.status_code, waiting.json()["status"]) == (201, "READY")
+                assert "satchel-hint" not in waiting.headers
+            url = added.headers["location"]
+            assert (await door("POST", f"{url}/start", who="adas agent")).json()["status"] == "RUNNING"

@@ -465,7 +465,8 @@ async def test_a_chat_that_nobody_here_answers_says_who_is_served() -> None:
         assert await hint(door, agent="data") is None
         assert await hint(door) is None
     async with open_door() as door:
-        assert await hint(door) == "the run waits for a worker: this server executes no runs"
+        alone = "the run waits for a worker that serves agent 'data': this server executes no runs"
+        assert await hint(door, agent="data") == alone
 
 
 async def test_a_run_for_an_agent_that_nobody_is_known_to_serve_says_so_at_once() -> None:
@@ -481,8 +482,8 @@ async def test_a_run_for_an_agent_that_nobody_is_known_to_serve_says_so_at_once(
         again = await door("POST", f"{session}/runs", json={"agent": "codign"}, headers=key)
         for answer in (added, again):
             assert (answer.status_code, answer.headers["satchel-hint"]) == (201, hint)
-        for agent in ("coding", ""):
-            served = await door("POST", f"{session}/runs", json={"agent": agent, "on_busy": "queue"})
+        for body in ({"agent": "coding"}, {}):
+            served = await door("POST", f"{session}/runs", json={"on_busy": "queue", **body})
             assert "satchel-hint" not in served.headers
         chinese = await door("POST", f"{session}/runs", json={"agent": "修", "on_busy": "queue"})
         assert chinese.headers["satchel-hint"] == hint.replace("codign", r"\u4fee")

@@ -115,6 +115,23 @@ def test_the_line_that_it_prints_works(server: Server) -> None:
     assert "you said hello" in answer.stdout
 
 
+def test_the_line_of_a_server_without_agents_works_once_it_names_one_that_a_worker_serves(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-agents", agents=()) as alone:
+        store = f"sqlite:///{tmp_path}/service.db"
+        serve = [*SATCHEL, "worker", "--agent", "tests.http.agents:echo", "--store", store]
+        worker = subprocess.Popen(serve, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            named = alone.ready.replace("YOUR-AGENT", "echo")
+            assert named != alone.ready
+            answer = subprocess.run(["bash", "-c", named], capture_output=True, text=True, check=True, timeout=60)
+        finally:
+            worker.terminate()
+            worker.wait(60)
+        assert "you said 帮我修复启动失败。" in answer.stdout
+        told = [line["message"] for line in alone.logged() if "YOUR-AGENT" in line["message"]]
+    assert told == [f"YOUR-AGENT: one that a worker serves: satchel worker --agent MODULE:OBJECT --store {store}"]
+
+
 def test_keys_of_the_command_line_are_taken_at_once_and_refused_when_revoked(server: Server, folder: Path) -> None:
     key = make_key(folder, "--tenant", "acme", "--role", "user", "--user", "ada")
     with client_of(server, key) as ada:

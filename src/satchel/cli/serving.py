@@ -24,6 +24,8 @@ from satchel.worker import Served
 
 _log = logging.getLogger("satchel.serve")
 
+YOUR_AGENT = "YOUR-AGENT"  # in the line to try, where this server has none
+
 
 def serve_http(
     *,
@@ -118,8 +120,12 @@ def _announcer(settings: Settings, agents: Mapping[str, Served], chosen: _Chosen
             tell(made_sentence(made))
         served = f"agents: {', '.join(agents)}" if agents else "no agents"
         tell(f"satchel serves {without_password(settings.server.store)} at {address} ({served})")
-        output.write_bytes(ready_line(address, key_file, message).encode() + b"\n")
+        agent = None if agents else YOUR_AGENT
+        output.write_bytes(ready_line(address, key_file, message, agent=agent).encode() + b"\n")
         output.flush()
+        if not agents:
+            worker = f"satchel worker --agent MODULE:OBJECT{_store_flag(settings)}"
+            tell(f"{YOUR_AGENT}: one that a worker serves: {worker}")
         if key_file is None:
             tell(_about_key(settings))
 
@@ -130,10 +136,13 @@ def _about_key(settings: Settings) -> str:
     """What $KEY is, where no file holds one."""
     if settings.jwt is not None:
         return f"$KEY: a token of {settings.jwt.issuer}"
-    url = settings.server.store
-    store = "" if without_password(url) != url else f" --store {shlex.quote(url)}"  # its password is for no log
-    create = f"satchel keys create{store} --tenant acme --role user --user ada"
+    create = f"satchel keys create{_store_flag(settings)} --tenant acme --role user --user ada"
     return f"$KEY: a key that you were given when it was made, for it is shown only then; another: KEY=$({create})"
+
+
+def _store_flag(settings: Settings) -> str:
+    url = settings.server.store
+    return "" if without_password(url) != url else f" --store {shlex.quote(url)}"  # its password is for no log
 
 
 def _serve_by_several(settings: Settings, chosen: _Chosen, agents: Mapping[str, Served]) -> None:
@@ -157,10 +166,11 @@ def _one_of_several(settings: Settings, listener: socket.socket, chosen: _Chosen
     leave_stuck_threads()
 
 
-def ready_line(address: str, key_file: Path | None, message: str) -> str:
-    """What somebody can paste. The key itself is in no line of any terminal's history."""
+def ready_line(address: str, key_file: Path | None, message: str, *, agent: str | None) -> str:
+    """What somebody can paste; ``agent``: where there is no default. The key itself is in no line of any terminal's history."""
     key = "$KEY" if key_file is None else f"$(cat {shlex.quote(str(key_file.absolute()))})"
-    body = f'{{"message": "{message}"}}'
+    named = "" if agent is None else f'"agent": "{agent}", '
+    body = f'{{{named}"message": "{message}"}}'
     return (
         f'curl -s {address}/v1/chat -H "Authorization: Bearer {key}" -H "Content-Type: application/json" -d '
         + shlex.quote(body)

@@ -87,7 +87,7 @@ async def _pass(store: OpenStore, sweeper: Sweeper) -> tuple[SweepReport, Counte
 
 
 async def _ready(store: OpenStore) -> Counter[str]:
-    """How many runs wait for each agent's workers. "" is any agent."""
+    """How many runs wait for each agent's workers. "" is none: no worker takes those."""
     found: Counter[str] = Counter()
     after: SessionRef | None = None
     while True:
@@ -131,5 +131,11 @@ def _sentence(report: SweepReport, ready: Counter[str]) -> str:
         if number
     ]
     looked = f"{sentences.count(report.visited, 'session')} due: {', '.join(done) or 'nothing to do'}"
-    by_agent = ", ".join(f"{number:,} for {agent or 'any agent'}" for agent, number in sorted(ready.items()))
-    return f"{looked}; {sentences.count(ready.total(), 'run')} ready" + (f" ({by_agent})" if by_agent else "")
+    by_agent = [f"{number:,} for {agent}" for agent, number in sorted(ready.items()) if agent]
+    if ready[""] == 1:
+        by_agent.append("1 that names no agent: no worker takes it")
+    elif ready[""]:
+        by_agent.append(f"{ready['']:,} that name no agent: no worker takes them")
+    return f"{looked}; {sentences.count(ready.total(), 'run')} ready" + (
+        f" ({', '.join(by_agent)})" if by_agent else ""
+    )

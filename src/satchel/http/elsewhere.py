@@ -1,4 +1,5 @@
-"""Runs for agents that this server does not serve: a worker elsewhere may, and what is known of that."""
+"""Runs for agents that this server does not serve: a worker elsewhere may, and what is known of that. And runs that name no
+agent, which no worker takes."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from satchel.domain.run import Run
 LOOK = 1.0  # seconds in which a worker elsewhere that is free would have begun
 KNOWN = 600.0  # seconds for which who began a run elsewhere is taken to be there still
 MOST = 1000  # names of agents that are remembered
+NO_AGENT = "the run names no agent, and no worker takes such runs: say `agent`"
 
 
 class Elsewhere:
@@ -28,16 +30,20 @@ class Elsewhere:
             self._begun[run.agent] = self._clock()
 
     def is_unknown(self, agent: str) -> bool:
-        """Whether this server executes runs, and none for this agent, and no worker elsewhere was seen to."""
-        if not agent or not self._served or agent in self._served:
+        """Whether this server executes runs, and none for this agent, and no worker elsewhere was seen to. Of no agent it is
+        known that nobody does."""
+        if not agent:
+            return True
+        if not self._served or agent in self._served:
             return False
         last = self._begun.get(agent)
         return last is None or self._clock() > last + KNOWN
 
     def hint(self, run: Run) -> str | None:
         """Why a run may wait for long; None where it need not."""
-        if run.status != "READY" or (run.agent in self._served if run.agent else self._served):
+        if run.status != "READY" or run.agent in self._served:
             return None
+        if not run.agent:
+            return NO_AGENT
         here = f"this server serves {', '.join(self._served)}" if self._served else "this server executes no runs"
-        whom = f"a worker that serves agent {run.agent!r}" if run.agent else "a worker"
-        return f"the run waits for {whom}: {here}"
+        return f"the run waits for a worker that serves agent {run.agent!r}: {here}"

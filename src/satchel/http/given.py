@@ -152,7 +152,8 @@ class ToolOutcome(Strict, kw_only=True):
 
 
 class NewRun(Strict, kw_only=True):
-    """``input``: what the user says, as text or as a chat message."""
+    """``input``: what the user says, as text or as a chat message. ``agent``: left out, the server's default one; empty: none,
+    and no worker takes the run."""
 
     goal: str = ""
     agent: str | None = None
@@ -257,7 +258,8 @@ class FailRun(Strict, kw_only=True):
 
 
 class Chat(Strict, kw_only=True):
-    """``session_id``, or ``external_id`` (found, or created), or neither: a new session."""
+    """``session_id``, or ``external_id`` (found, or created), or neither: a new session. ``agent``: left out, the server's
+    default one; needed where it has none."""
 
     message: str | dict[str, Any]
     session_id: str | None = None

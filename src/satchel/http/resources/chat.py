@@ -47,6 +47,11 @@ async def chat(call: Call) -> App:
         raise InvalidInput("must be text, or a chat message", field="message")
     if given.wait is not None and not 0 <= given.wait <= LONGEST_WAIT:
         raise InvalidInput(f"must be seconds, from 0 to {LONGEST_WAIT:g}", field="wait")
+    if not (call.service.default_agent if given.agent is None else given.agent):
+        reason = (
+            "is needed: this server serves no agent that would be the default" if given.agent is None else "is empty"
+        )
+        raise InvalidInput(reason, field="agent")
     if isinstance(said, bytes):
         said = with_role(said)
     if not given.stream:

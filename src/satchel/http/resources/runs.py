@@ -132,7 +132,8 @@ async def add(call: Call) -> App:
         **call.write(given.expected_version),
     )
     elsewhere = call.service.elsewhere
-    return added(call, run, hint=elsewhere.hint(run) if elsewhere.is_unknown(run.agent) else None)
+    is_unknown = not given.start and elsewhere.is_unknown(run.agent)  # who starts it needs nobody else
+    return added(call, run, hint=elsewhere.hint(run) if is_unknown else None)
 
 
 async def add_child(call: Call) -> App:
@@ -283,7 +284,7 @@ ROUTES = (
         path=PATH,
         name="add_run",
         about="Add a run, with the message that it answers. Without `agent` it is the server's default one's; with"
-        " `start` the caller executes it itself. When nobody is known to execute its agent's runs, the header `Satchel-Hint` says so.",
+        " `start` the caller executes it itself. When nobody is known to execute its agent's runs, or it names none, the header `Satchel-Hint` says so.",
         handler=add,
         body=given.NewRun,
         body_required=False,
