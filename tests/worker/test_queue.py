@@ -1,10 +1,12 @@
-"""A user's messages that wait: each is answered once, by its own run; what was cancelled while it waited, by none."""
+"""What waits for a worker: a user's messages, each answered once by its own run, what was cancelled meanwhile by none; and a
+run that names no agent, which no worker takes."""
 
 from __future__ import annotations
 
 import threading
 
-from satchel import RunContext
+from satchel import RunContext, RunManager
+from satchel.testing.stage import ADAS_AGENT
 from tests.worker.stage import Stage, until, working
 
 
@@ -40,3 +42,17 @@ async def test_a_queued_message_is_answered_once_by_its_own_run_and_a_cancelled_
     said = {message.content: message.status for message in await stage.sessions.messages(sid)}
     assert said["question 2"] == "unanswered"
     assert {said[f"question {number}"] for number in (0, 1, 3, 4, 5)} == {"complete"}
+
+
+async def test_a_run_that_names_no_agent_is_taken_by_no_worker_and_started_by_whoever_works_itself(
+    stage: Stage,
+) -> None:
+    async def answer(ctx: RunContext) -> None:
+        await ctx.append_message({"role": "assistant", "content": "here"})
+
+    sid = await stage.session()
+    unnamed = await stage.runs.add_run(sid, input="hi")
+    async with working(stage.store, {"shop": answer}):
+        await stage.ended(await stage.added("shop"))  # added later: the worker has looked
+        assert (await stage.now(unnamed)).status == "READY"
+    assert (await RunManager(stage.store, ADAS_AGENT).start_run(sid, unnamed.run_id)).status == "RUNNING"

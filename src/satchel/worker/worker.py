@@ -35,9 +35,10 @@ _log = logging.getLogger("satchel.worker")
 class Worker:
     """Executes runs of ``agents``: by name, an engine, an async function of a context, or a factory of one of these.
 
-    Takes READY runs that have their session's turn, of any session and tenant, ``concurrency`` at once, each under a lease
-    of ``lease`` seconds (at least 0.5). ``grace``: seconds that an agent has to return after its run was cancelled or lost, and that
-    running runs have to finish after ``stop``. With ``session`` it takes the runs of that session alone. Any number of workers may share a store. The store stays its opener's.
+    Takes READY runs that name one of these agents and have their session's turn, of any session and tenant, ``concurrency`` at
+    once, each under a lease of ``lease`` seconds (at least 0.5). A run that names no agent is taken by no worker. ``grace``: seconds
+    that an agent has to return after its run was cancelled or lost, and that running runs have to finish after ``stop``. With
+    ``session`` it takes the runs of that session alone. Any number of workers may share a store. The store stays its opener's.
     """
 
     def __init__(
