@@ -11,27 +11,13 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
 from satchel.domain.json_text import admit_value, decode
-from satchel.domain.question import Approval
+from satchel.domain.question import APPROVAL, Approval
 from satchel.edited import EditedCalls
 from satchel.engine import ToolUse
 from satchel.errors import SatchelError, ToolCallFailed
 from satchel.failing import readable
 
 T = TypeVar("T")
-
-APPROVAL: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "decision": {"enum": ["approve", "deny", "edit"]},
-        "arguments": {"description": "What to call the tool with instead; needed to edit."},
-        "reason": {"type": "string"},
-    },
-    "required": ["decision"],
-    "additionalProperties": False,
-    "if": {"properties": {"decision": {"const": "edit"}}},
-    "then": {"required": ["arguments"]},
-    "else": {"properties": {"arguments": False}},
-}
 
 
 class OpensTool(Protocol):

@@ -18,7 +18,7 @@ from satchel.domain.event import Event
 from satchel.domain.ids import SessionRef, checked_id
 from satchel.domain.json_text import admit_value, decode, kind_of
 from satchel.domain.limits import Limits
-from satchel.domain.question import PendingQuestion
+from satchel.domain.question import APPROVAL, APPROVAL_FORM, PendingQuestion
 from satchel.domain.rights import may_see
 from satchel.domain.run import Attempt, Run
 from satchel.domain.spelling import Spellings, spellings
@@ -117,7 +117,7 @@ async def give_answer(access: Access, common: dict[str, Any], run_id: str, value
         pending = await _pending(access, common, run_id)
         refused: SatchelError | None = None
         if pending is not None and bytes(pending.schema):
-            refused = await refusal_of(bytes(pending.schema), body, field="answer")
+            refused = await _refusal(bytes(pending.schema), body)
         decision = AnswerRun(
             **common,
             fingerprint=request("answer_run", run_id, name, body),
@@ -132,6 +132,13 @@ async def give_answer(access: Access, common: dict[str, Any], run_id: str, value
             return await _told(access, common["ref"], done) if done.replayed else done.value
         except QuestionMoved:  # another question is pending by now
             continue
+
+
+async def _refusal(schema: bytes, answer: bytes) -> SatchelError | None:
+    refused = await refusal_of(schema, answer, field="answer")
+    if isinstance(refused, InvalidInput) and refused.field == "answer" and decode(schema) == APPROVAL:
+        return InvalidInput(f"{refused.reason}; {APPROVAL_FORM}", field="answer", pointer=refused.pointer)
+    return refused
 
 
 async def _pending(access: Access, common: dict[str, Any], run_id: str) -> PendingQuestion | None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
+import msgspec
 import pytest
 
+from satchel import RunContext, Worker
+from satchel.http import given, shapes
+from satchel.http.route import Route
+from satchel.http.table import ROUTES
 from tests.http.door import Door, problem_of
 
 DEEP = b"[" * 20_000 + b"]" * 20_000
@@ -188,3 +194,64 @@ async def test_a_key_in_the_body_is_refused_everywhere(door: Door, path: str, bo
     assert (refused.status_code, problem_of(refused)["code"]) == (422, "invalid_input")
     assert problem_of(refused)["errors"][0]["pointer"].endswith("/idempotency_key")
     assert (await door("GET", session)).json()["version"] == 0
+
+
+STRICT = [route for route in ROUTES if isinstance(route.body, type) and issubclass(route.body, shapes.Strict)]
+
+
+@pytest.mark.parametrize("route", STRICT, ids=lambda route: route.name)
+async def test_a_member_that_a_route_does_not_know_is_named_beside_those_it_knows(door: Door, route: Route) -> None:
+    assert isinstance(route.body, type)
+    session_id = (await door.session()).rpartition("/")[2]
+    url = route.path.format(session_id=session_id, run_id="run_none", message_id="msg_1", seq="1")
+    fields = msgspec.structs.fields(route.body)
+    body = {"decision": "approve"} | {field.name: "x" for field in fields if field.required}
+    refused = await door(route.method, url, json=body, headers={"Satchel-Attempt": "run_none/1"})
+    (error,) = problem_of(refused)["errors"]
+    assert (refused.status_code, error["pointer"]) == (422, "/decision")
+    names = [field.name for field in fields]
+    if route.path.endswith("/working-memory"):  # what is no part of a memory may stand beside it
+        names.remove("expected_version")
+    assert error["detail"].endswith(" " + ", ".join(names))
+
+
+async def test_a_member_that_an_envelope_does_not_know_is_named_beside_those_it_knows(door: Door) -> None:
+    refused = await door("POST", f"{await door.session()}/messages", json={"message": {"content": "x"}, "role": "user"})
+    (error,) = problem_of(refused)["errors"]
+    known = "message, messages, metadata, format, status, expected_version"
+    assert (error["pointer"], error["detail"]) == ("/role", f"is not known here; known: {known}")
+
+
+async def test_a_policy_with_an_unknown_member_is_told_which_there_are(door: Door) -> None:
+    refused = await door("POST", "/v1/sessions", json={"policy": {"decision": "approve"}})
+    (error,) = problem_of(refused)["errors"]
+    names = [field.name for field in msgspec.structs.fields(given.SessionPolicy)]
+    assert (refused.status_code, error["pointer"]) == (422, "/policy/decision")
+    assert error["detail"].endswith("; known: " + ", ".join(names))
+
+
+async def test_an_answer_that_is_no_decision_about_a_tool_call_is_told_the_form(door: Door) -> None:
+    form = '{"decision": "approve" | "deny" | "edit", "arguments"?, "reason"?}'
+
+    async def buy(ctx: RunContext) -> None:
+        approval = await ctx.approve("pay", "pay", {"cents": 5})
+        colour = await ctx.ask("colour", "Which one?", schema={"enum": ["red", "blue"]})
+        await ctx.append_message({"role": "assistant", "content": f"{approval.decision} {colour}"})
+
+    worker = Worker(door.store, {"coding": buy})
+    working = asyncio.create_task(worker.run_forever())
+    try:
+        asked = await door("POST", "/v1/chat", json={"message": "buy", "wait": 30}, headers={"Idempotency-Key": "buy"})
+        url = asked.headers["location"]
+        for wrong, pointer in (("yes", "/answer"), ({"decision": "yes"}, "/answer/decision"), ({}, "/answer")):
+            refused = await door("POST", f"{url}/answer", json={"answer": wrong})
+            (error,) = problem_of(refused)["errors"]
+            assert (refused.status_code, error["pointer"]) == (422, pointer)
+            assert form in error["detail"]
+        assert (await door("POST", f"{url}/answer", json={"answer": {"decision": "deny"}})).status_code == 200
+        await door("POST", "/v1/chat", json={"message": "buy", "wait": 30}, headers={"Idempotency-Key": "buy"})
+        other = problem_of(await door("POST", f"{url}/answer", json={"answer": "yes"}))
+        assert "decision" not in other["errors"][0]["detail"]
+    finally:
+        worker.stop()
+        await working

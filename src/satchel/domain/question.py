@@ -13,6 +13,25 @@ from satchel.domain.spelling import Spellings, spellings
 
 EXPIRED = "question_expired"  # why a run failed whose question nobody answered
 
+# What a human answers who is asked about a tool call: as a schema, and for people.
+APPROVAL: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "decision": {"enum": ["approve", "deny", "edit"]},
+        "arguments": {"description": "What to call the tool with instead; needed to edit."},
+        "reason": {"type": "string"},
+    },
+    "required": ["decision"],
+    "additionalProperties": False,
+    "if": {"properties": {"decision": {"const": "edit"}}},
+    "then": {"required": ["arguments"]},
+    "else": {"properties": {"arguments": False}},
+}
+APPROVAL_FORM = (
+    'an approval is answered with {"decision": "approve" | "deny" | "edit", "arguments"?, "reason"?}, with arguments where, and'
+    " only where, they were edited"
+)
+
 
 class PendingQuestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a WAITING run waits for, as its row keeps it. ``seq`` is that of the event that asked; ``schema`` is JSON."""

@@ -6,6 +6,7 @@ import re
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import fields
 
 from satchel.domain.json_text import admit
 from satchel.domain.limits import WRITTEN_HERE
@@ -84,7 +85,7 @@ def decode_as(decoder: msgspec.json.Decoder[S], body: bytes) -> S:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as wrong:
-        raise _misshapen(str(wrong)) from None
+        raise _misshapen(str(wrong), decoder.type) from None
     except msgspec.DecodeError:
         admit_envelope(body)  # it knows better what is wrong: half a character, say
         raise MalformedBody("the body is not JSON") from None
@@ -114,15 +115,16 @@ def check_text(body: bytes) -> None:
             raise MalformedBody(f"the body is not UTF-8 (byte {wrong.start})") from None
 
 
-def _misshapen(message: str) -> InvalidInput:
-    """msgspec's sentence, without a value that it may quote, and its path as a JSON Pointer."""
+def _misshapen(message: str, shape: Any) -> InvalidInput:
+    """msgspec's sentence, without a value that it may quote, and its path as a JSON Pointer. ``shape``: what the body was to be;
+    inside of it nothing else has members by name."""
     found = _PLACE.search(message)
     pointer = "" if found is None else _pointer(found[1])
     reason = message[: found.start()] if found else message
     unknown = _UNKNOWN.fullmatch(reason)
     if unknown is not None:  # the name is a place, told as far as a name may go
         pointer += _pointer_step(unknown[1][:LONGEST_NAME])
-        reason = "is not known here"
+        reason = f"is not known here; known: {', '.join(field.encode_name for field in fields(shape))}"
     if reason.startswith("Invalid enum value"):
         reason = "is not one of the values that it may have"
     reason = reason.replace("`", "")

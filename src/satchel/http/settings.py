@@ -129,7 +129,9 @@ def policy_from(written: Mapping[str, Any]) -> Policy:
         elif name in ("restore_closed", "restore_expired", "context_window", "context_share"):
             known[name] = value
         else:
-            raise InvalidInput("is unknown" + near_to(name, [name for name, _ in _POLICY]), field=f"policy.{name}")
+            names = [name for name, _ in _POLICY]
+            likely = near_to(name, names) or f"; known: {', '.join(names)}"
+            raise InvalidInput(f"is unknown{likely}", field=f"policy.{name}")
     return Policy(**known)
 
 
