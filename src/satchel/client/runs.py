@@ -138,13 +138,8 @@ class RemoteRunManager(RemoteTexts, RunManager):
             checked_choice(status, STATUSES, field="status")
         checked_filters(self.limits, run_id=run_id, parent_run_id=parent_run_id)
         checked_limit(limit, most=self.limits.page)
-        query = {
-            "run_id": run_id,
-            "parent_run_id": parent_run_id,
-            "status": status,
-            "limit": limit,
-            "cursor": checked_cursor(cursor),
-        }
+        chosen = {"run_id": run_id, "parent_run_id": parent_run_id, "status": status}
+        query = {**chosen, "limit": limit, "cursor": checked_cursor(cursor)}
         path = path_of(session_id) + "/runs"
         return page_from((await self._server.read(path, query=query, about={"session_id": session_id})).body, run_from)
 
