@@ -136,6 +136,23 @@ async def test_a_reader_that_leaves_leaves_nothing_behind(door: Door) -> None:
     assert "satchel_followers 0.0" in (await door("GET", "/metrics")).text
 
 
+async def test_a_stream_that_breaks_off_by_a_fault_of_ours_is_in_the_log(
+    door: Door, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_: Any, **__: Any) -> AsyncIterator[Any]:
+        for nothing in (0,):
+            yield 1 / nothing
+
+    session = await door.session()
+    monkeypatch.setattr(SessionManager, "follow", broken)
+    async with following(door, f"{session}/events") as (reader, task):
+        await asyncio.wait_for(asyncio.shield(task), 10)
+        assert reader.ended
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError
+
+
 async def test_a_server_that_stops_ends_its_streams_and_begins_none(door: Door) -> None:
     session = await door.session()
     async with following(door, f"{session}/events") as (reader, task):

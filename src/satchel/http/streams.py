@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
@@ -34,6 +35,8 @@ PATIENCE = 10.0  # seconds that a reader may take for what is queued, once the q
 LAST_WORD = 10.0  # and then for the last word, before it is left
 HEARTBEAT = b": still here\n\n"
 END_KINDS = frozenset({"run_ended"})
+
+_log = logging.getLogger("satchel.http")
 
 EndReason = Literal["run_ended", "gone", "lagged", "resync", "unauthorized", "unavailable"]
 
@@ -156,7 +159,10 @@ class EventStream:
             finally:
                 for duty in duties:
                     duty.cancel()
-                await asyncio.gather(*duties, return_exceptions=True)
+                outcomes = await asyncio.gather(*duties, return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, Exception) and not isinstance(outcome, OSError):  # else the client has left
+                    _log.error("a stream of events broke off", exc_info=outcome)
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(LAST_WORD):
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
