@@ -183,6 +183,31 @@ async def test_a_worker_that_lost_its_lease_is_told_and_fenced(stage: Stage) -> 
     assert [message.content for message in await stage.sessions.messages(run.session_id)] == ["from the second"]
 
 
+async def test_the_log_tells_that_a_run_is_lost_before_its_agent_leaves_something_cancelled(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So that it is told also by a worker that dies in that moment."""
+    told: list[bool] = []
+    inside = threading.Event()
+
+    async def agent(ctx: RunContext) -> None:
+        inside.set()
+        try:
+            await asyncio.sleep(20)
+        finally:
+            told.append("was lost" in caplog.text)
+
+    cut_off = AbsentStore(stage.store.store)
+    async with working(OpenStore(cut_off), {"shop": agent}, lease=0.6):
+        await stage.added("shop")
+        await until(inside.is_set)
+        cut_off.is_away = True
+        await until(lambda: told)
+        cut_off.is_away = False
+    assert told == [True]
+    assert caplog.text.count("was lost") == 1
+
+
 async def test_a_run_whose_worker_is_gone_ends_and_the_queue_goes_on(stage: Stage) -> None:
     """By any worker: also one that serves other agents alone."""
     lost = await stage.added("shop")

@@ -41,6 +41,7 @@ class Holding:
         self._held_until = claim.began + lease  # at least: the lease began later, at the commit
         self._told: Told | None = None
         self._is_let_go = False
+        self._has_said_lost = False
         self._fence: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._execution: Execution | None = None
         principal = Principal.agent(claim.agent, tenant_id=claim.ref.tenant_id, acting_for=claim.user_id)
@@ -96,6 +97,8 @@ class Holding:
         """What is told first decides how the run ends, but for a loss: then there is no end to write."""
         if self._told is None or why == "lost":
             self._told = why
+        if why == "lost" and (self._execution is None or not self._execution.ended.done()):
+            self._say_lost()  # before its agent hears of it, and leaves a call cancelled
         self._ctx.notice_cancel()
         if self._execution is not None:
             self._execution.cancel()
@@ -145,6 +148,11 @@ class Holding:
         elif told == "stopped":
             await self._end("READY")
         elif told == "lost":
+            self._say_lost()
+
+    def _say_lost(self) -> None:
+        if not self._has_said_lost:
+            self._has_said_lost = True
             _log.warning(
                 "run %s of agent %s was lost: its lease passed, or it was ended", self._run.run_id, self._agent
             )
