@@ -38,9 +38,16 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await asyncio.shield(doing)
     except asyncio.CancelledError:
+        doing.add_done_callback(_heard)
         if not doing.done():
             await asyncio.wait({doing})
         raise
+
+
+def _heard(done: asyncio.Future[Any]) -> None:
+    """What it raised is nobody's any more: its caller hears that it was cancelled."""
+    if not done.cancelled():
+        done.exception()
 
 
 async def begun(work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[object]]) -> T:

@@ -83,7 +83,7 @@ def test_the_line_to_try_a_server_with_says_what_its_agents_understand(
 ) -> None:
     Path("one_agent.py").write_text("async def talk(ctx): ...\n")
     pasted, _ = started("serve", *WHERE, *agents, "--port", "0")
-    assert f'{{"message": "{message}"}}' in pasted
+    assert f'"message": "{message}"}}' in pasted
 
 
 def started(*arguments: str) -> tuple[str, str]:

@@ -62,7 +62,7 @@ async def test_what_is_made_under_a_mount_is_where_it_says(client: httpx.AsyncCl
     url = made.headers["location"]
     forked = await client.post(f"{url}/fork")
     added = await client.post(f"{url}/runs", json={"input": "hi"})
-    said = await client.post("/memory/v1/chat", json={"message": "hi", "wait": 0})
+    said = await client.post("/memory/v1/chat", json={"message": "hi", "agent": "shop", "wait": 0})
     for answer in (made, forked, added, said):
         assert answer.headers["location"].startswith("/memory/v1/sessions/sess_")
         assert (await client.get(answer.headers["location"])).status_code == 200

@@ -24,6 +24,7 @@ from satchel.stores.postgres.connection import connect, meaning_of
 from satchel.testing.rows import REF, event, put, record
 from tests.servers.postgres import ask, emptied_database, new_database, server
 from tests.stores.on_a_server import ADA, OTHER, OnAServer, said
+from tests.worker.stage import until
 
 _END_ALL = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
@@ -57,8 +58,12 @@ class TestPostgres(OnAServer):
         return found
 
     async def test_who_is_cancelled_while_a_store_that_rests_closes_hears_of_it(self, url: str) -> None:
+        async def gone() -> bool:
+            return not await self.connections(url)
+
         for turns in range(1, 8):
-            opened = satchel.open(url)
+            # The driver's question for TLS leaves a future behind when it is cut off, and says so when that is collected.
+            opened = satchel.open(f"{url}?sslmode=disable")
             await opened.open()
             await SessionManager(opened, ADA).create_session()
             waiting = asyncio.create_task(opened.store.wait(SessionRef("acme", "none"), 9, 30))
@@ -69,7 +74,7 @@ class TestPostgres(OnAServer):
             in_time = closing.cancel()
             await asyncio.wait((closing, waiting), timeout=20)
             assert closing.cancelled() is in_time
-            assert await self.connections(url) == 0
+            await until(gone)  # the server hears of it a moment later
 
     async def lock_a_session(self, url: str) -> Any:
         rival = await asyncpg.connect(url)
