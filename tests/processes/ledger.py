@@ -56,8 +56,12 @@ async def check(manager: SessionManager, session_ids: list[str], ledger: Ledger)
     """Each acknowledged append is where it was said to be; how often each key is stored."""
     stored: collections.Counter[str] = collections.Counter()
     for session_id in session_ids:
-        said = await contents(manager, session_id)
-        session = await manager.get_session(session_id, include=())
+        while True:  # what a killed writer had handed to its server may land after it, and between two looks
+            before = await manager.get_session(session_id, include=())
+            said = await contents(manager, session_id)
+            session = await manager.get_session(session_id, include=())
+            if session.version == before.version:
+                break
         assert session.version == session.last_seq == len(said)
         stored.update(said)
         for key, (where, seq) in ledger.acknowledged.items():
