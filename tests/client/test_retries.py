@@ -233,7 +233,7 @@ async def test_a_service_that_is_away_when_the_answer_comes_does_not_lose_it(sto
             await asyncio.sleep(0.1)
             proxy.share = 1.0
             await own.answer_run(sid, run.run.run_id, "yes")
-            await asyncio.sleep(3)
+            await asyncio.sleep(1.5)
             proxy.share = 0.0
             assert await asyncio.wait_for(asking, 10) == "yes"
         assert sum(proxy.cuts.values()) > 1
@@ -373,7 +373,7 @@ async def test_who_waits_for_an_answer_waits_on_while_the_service_is_away(store:
                 while (await runs.get_run(sid, run.run.run_id)).status != "WAITING":  # noqa: ASYNC110  # of what stands in the store
                     await asyncio.sleep(0.01)
             transport.off = True
-            await asyncio.sleep(1.5)  # longer than the patience of a call
+            await asyncio.sleep(0.6)  # longer than the patience of a call
             transport.off = False
             await runs.answer_run(sid, run.run.run_id, "yes")
             assert await asyncio.wait_for(asking, 20) == "yes"

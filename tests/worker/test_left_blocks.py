@@ -13,6 +13,7 @@ from satchel import OpenStore, Principal, RunContext, SessionManager, StoreUnava
 from satchel.store import Change, Outcome
 from satchel.stores.memory import MemoryStore
 from satchel.testing.wrappers import StoreWrapper
+from satchel.worker import worker as worker_module
 from tests.worker.stage import TENANT, Stage, until, working
 
 
@@ -86,7 +87,10 @@ async def test_who_waits_to_write_is_not_kept_by_the_end_of_the_message(where: s
     assert (message.content, message.status) == (text, "complete")
 
 
-async def test_a_worker_that_stops_while_the_store_is_away_leaves_nobody_asking_for_it() -> None:
+async def test_a_worker_that_stops_while_the_store_is_away_leaves_nobody_asking_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker_module, "LAST_WORDS", 0.2)
     slow = SlowStore(MemoryStore())
     stage = Stage(OpenStore(slow))
     inside, gate = threading.Event(), threading.Event()

@@ -96,7 +96,7 @@ async def test_a_call_that_an_attempt_died_in_is_pending_and_may_have_happened(s
     async def agent(ctx: RunContext) -> None:
         found.extend((call.tool_call_id, call.may_have_happened) for call in await ctx.pending_calls())
 
-    async with working(stage.store, {"shop": agent}):
+    async with working(stage.store, {"shop": agent}, lease=0.6):
         ended = await stage.ended(run)
     assert (ended.status, ended.attempt) == ("COMPLETED", 2)
     assert found == [("a", True), ("b", False)]
