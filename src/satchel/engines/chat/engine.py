@@ -23,7 +23,7 @@ from satchel.domain.run import Usage
 from satchel.domain.tokens import estimate_tokens, message_tokens
 from satchel.engine import RunContext
 from satchel.engines.chat.answer import Answer, CallAsked
-from satchel.engines.chat.messages import Said, Story, lost_calls, read_story, sent
+from satchel.engines.chat.messages import Said, Story, read_story, sent
 from satchel.engines.chat.model import Endpoint
 from satchel.engines.chat.tools import ChatTool, chat_tools
 from satchel.engines.tools import ToolFailed
@@ -224,9 +224,9 @@ class _Conversation:
     async def _find_lost_calls(self, said: Said) -> None:
         """Calls that were made before, and whose outcome nobody knows. They are not made again unless their tool says that
         this does no harm: what the model is shown of such a call says that it may have happened."""
-        for call in await lost_calls(self.ctx, after=said.seq):
+        for call in await self.ctx.pending_calls():
             tool = self.engine.tools.get(call.tool)
-            if call.tool_call_id is not None and (tool is None or not tool.repeatable):
+            if call.may_have_happened and (tool is None or not tool.repeatable):
                 said.answered.add(call.tool_call_id)
 
     async def _use_tools(self, said: Said) -> None:

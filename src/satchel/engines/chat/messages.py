@@ -12,7 +12,6 @@ from satchel.domain.event import CHAT_FORMAT
 from satchel.domain.exchange import INTERRUPTED
 from satchel.domain.message import Message
 from satchel.domain.pending import asked_calls
-from satchel.domain.tool_call import ToolCall
 from satchel.engine import RunContext
 from satchel.engines.chat.answer import CallAsked, parsed_object
 
@@ -75,19 +74,6 @@ def _calls_of(body: Mapping[str, Any]) -> list[CallAsked]:
     return [
         CallAsked(label=call.label, tool=call.tool, arguments=str(call.arguments or "")) for call in asked_calls(body)
     ]
-
-
-async def lost_calls(ctx: RunContext, *, after: int) -> list[ToolCall]:
-    """Calls of this run that began after this seq and whose outcome nobody knows. One that was cancelled, as a worker does
-    that stops, is among them: what it had done by then is done, and a thread goes on with it."""
-    found: list[ToolCall] = []
-    cursor: str | None = None
-    while True:
-        page = await ctx.tool_history(run_id=ctx.run.run_id, order="desc", limit=PAGE, cursor=cursor)
-        found += [call for call in page.items if call.status in ("unknown", "cancelled") and call.seq > after]
-        cursor = page.next
-        if cursor is None or page.items[-1].seq <= after:
-            return found
 
 
 def sent(ctx: RunContext, story: Story, instructions: str, seen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
