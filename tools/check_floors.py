@@ -24,6 +24,7 @@ FLOORS: tuple[tuple[str, frozenset[str]], ...] = (
                 "failing",
                 "holding",
                 "listing",
+                "patience",
                 "pending",
                 "questions",
                 "runs",

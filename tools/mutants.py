@@ -198,7 +198,7 @@ MUTANTS = (
         edits=(
             Edit(
                 path="src/satchel/engines/chat/engine.py",
-                old="if call.tool_call_id is not None and (tool is None or not tool.repeatable):",
+                old="if call.may_have_happened and (tool is None or not tool.repeatable):",
                 new="if call.tool_call_id is None:",
             ),
         ),

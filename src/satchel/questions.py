@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -22,15 +21,8 @@ from satchel.domain.question import APPROVAL, APPROVAL_FORM, PendingQuestion
 from satchel.domain.rights import may_see
 from satchel.domain.run import Attempt, Run
 from satchel.domain.spelling import Spellings, spellings
-from satchel.errors import (
-    InvalidInput,
-    LimitExceeded,
-    OutcomeUnknown,
-    SatchelError,
-    StoreBusy,
-    StoreCorrupt,
-    StoreUnavailable,
-)
+from satchel.errors import InvalidInput, LimitExceeded, SatchelError, StoreCorrupt
+from satchel.patience import patiently
 from satchel.schemas import check_schema, refusal_of
 from satchel.store import Snapshot
 
@@ -152,11 +144,7 @@ async def _pending(access: Access, common: dict[str, Any], run_id: str) -> Pendi
 async def when_back(call: Callable[[], Awaitable[T]], *, lease: float) -> T:
     """What ``call`` answers, once the store is there: a question lasts longer than most troubles of a store. It is made again
     as it is, with its key, also when its outcome is unknown."""
-    while True:
-        try:
-            return await call()
-        except (StoreUnavailable, StoreBusy, OutcomeUnknown):
-            await asyncio.sleep(min(1.0, lease / 10))
+    return await patiently(call, is_over=lambda: False, longest=min(1.0, lease / 10))
 
 
 async def is_answered(access: Access, session_id: str, run_id: str, *, lease: float) -> bool:

@@ -20,11 +20,11 @@ from satchel.domain.session import Session
 from satchel.domain.tool_call import ToolCall
 from satchel.engine import RunSuspended, TextStream, ToolUse
 from satchel.errors import RunFenced
+from satchel.patience import patiently
 from satchel.pending import pending_of
 from satchel.questions import EXPIRES_IN
 from satchel.streaming import StreamedAnswer
 from satchel.worker.carried_stream import CarriedStream
-from satchel.worker.patience import patiently
 from satchel.working import RunInProgress
 
 T = TypeVar("T")

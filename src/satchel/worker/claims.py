@@ -15,9 +15,9 @@ from satchel.domain.principal import Principal
 from satchel.domain.run import Run
 from satchel.errors import Conflict, OutcomeUnknown
 from satchel.opened import OpenStore
+from satchel.patience import AWAY, pauses
 from satchel.runs import RunManager
 from satchel.store import Store
-from satchel.worker.patience import AWAY, pauses
 
 PAGE = 32  # sessions of one look, of which some are taken
 

@@ -12,11 +12,11 @@ from satchel.domain.run import Run
 from satchel.errors import IllegalTransition, NotFound, RunFailed, RunFenced, SessionNotActive, StoreError
 from satchel.failing import failure_of
 from satchel.opened import OpenStore
+from satchel.patience import patient_store
 from satchel.runs import RunManager
 from satchel.sessions import SessionManager
 from satchel.worker.carried import CarriedContext
 from satchel.worker.claims import Claim
-from satchel.worker.patience import patient_store
 from satchel.worker.threads import AgentThread, Execution
 from satchel.working import RunInProgress
 

@@ -12,13 +12,13 @@ from satchel.domain.ids import SessionRef
 from satchel.domain.session import Session
 from satchel.errors import SatchelError, SchemaMismatch, StoreError, StoreMisused
 from satchel.opened import OpenStore
+from satchel.patience import AWAY, pauses
 from satchel.runs import LEASE
 from satchel.sweeper import Sweeper, SweepReport
 from satchel.worker.agents import Served, checked_agents
 from satchel.worker.claims import ReadyRuns, claim
 from satchel.worker.holding import TELLING, Holding
 from satchel.worker.options import check_options
-from satchel.worker.patience import AWAY, pauses
 from satchel.worker.threads import AgentThreads, give_way_sooner
 
 CONCURRENCY = 8
