@@ -21,7 +21,7 @@ DEMO_WHEELS := $(CURDIR)/.cache/demo-wheels
 # Python writes compiled files beside the code here, as it does unless told otherwise: the tests start some hundred interpreters.
 PYTEST := PYTHONDONTWRITEBYTECODE= SATCHEL_DEMO_WHEELS="$(DEMO_WHEELS)" $(BIN)/python -m pytest
 
-.PHONY: help demo serve test test-full proof check format bench mutants openapi lock clean venv demo-wheels databases databases-full
+.PHONY: help demo serve test test-full proof check format bench mutants openapi lock clean venv fuzzer demo-wheels databases databases-full
 
 help: ## list the targets
 	@echo "Satchel: make TARGET [ARGS='…'] [PYTHON=/path/to/python3]"
@@ -37,11 +37,11 @@ test: venv demo-wheels databases ## run the tests, without those marked `full`
 	@echo "==> tests, two processes, without those marked full"
 	@$(PYTEST) -n 2 --dist loadgroup -m "not full" $(ARGS)
 
-test-full: venv demo-wheels databases-full ## run all tests, also those marked `full`
+test-full: venv fuzzer demo-wheels databases-full ## run all tests, also those marked `full`
 	@echo "==> all tests, two processes"
 	@$(PYTEST) -n 2 --dist loadgroup $(ARGS)
 
-proof: venv ## break it on purpose and see that it holds: ARGS='kills --store sqlite --weak kills=20'
+proof: venv fuzzer ## break it on purpose and see that it holds: ARGS='kills --store sqlite --weak kills=20'
 	@$(BIN)/python -m tests.proof $(ARGS)
 
 check: venv ## format, lint, types, floors, links, examples of the docs: what a commit must pass
@@ -85,6 +85,9 @@ clean: ## remove all that these targets made: .venv, .cache, dist, compiled file
 # The scripts compare what is there with what is wanted, and return at once when nothing changed.
 venv:
 	@PYTHON="$(PYTHON)" tools/venv.sh
+
+fuzzer: venv
+	@tools/fuzzer.sh
 
 demo-wheels: venv
 	@tools/demo_wheels.sh

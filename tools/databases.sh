@@ -13,6 +13,7 @@ missing_servers() {
     command -v pgbouncer >/dev/null || echo pgbouncer
     command -v patroni >/dev/null || printf '%s\n' patroni python3-etcd python3-psycopg2
     command -v etcd >/dev/null || echo etcd-server
+    command -v cc >/dev/null || printf '%s\n' gcc libc6-dev
     compgen -G "/usr/lib/*/faketime/libfaketimeMT.so.1" >/dev/null || echo libfaketime
 }
 

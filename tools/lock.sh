@@ -23,5 +23,7 @@ compile() {
 echo "==> requirements/dev.lock"
 compile pyproject.toml --extra cli --extra client --extra server --extra jwt --extra mysql --extra openai --extra otel --extra postgres --extra redis --group dev \
     --output-file requirements/dev.lock
+echo "==> requirements/fuzz.lock"
+compile --group pyproject.toml:fuzz --output-file requirements/fuzz.lock
 echo "==> requirements/demo.lock"
 compile requirements/demo.in --output-file requirements/demo.lock

@@ -39,7 +39,7 @@ class Sweeper:
 
     def __init__(self, store: OpenStore) -> None:
         self._store = store
-        self._failing: set[SessionRef] = set()  # these were named in the log
+        self._named: set[SessionRef] = set()  # in the log: those that failed in this round or the last
 
     async def sweep_once(self) -> SweepReport:
         """Visit every session that has something due now; at the end, one scrub for all that was erased.
@@ -49,14 +49,23 @@ class Sweeper:
         """
         report = SweepReport()
         erased: list[SessionRef] = []
+        failing: set[SessionRef] = set()
         after: SessionRef | None = None
         while True:
             refs = await self._store.store.due("sweep", after=after, limit=PAGE)
             for ref in refs:
-                report = await self._look_after(ref, report, erased)
+                try:
+                    report = await self._visit(ref, report, erased)
+                except (StoreUnavailable, StoreMisused):
+                    raise
+                except Exception as error:  # noqa: BLE001  # whatever is wrong with one session, the others have a right to be visited
+                    failing.add(ref)
+                    self._name(ref, error)
+                    report = msgspec.structs.replace(report, visited=report.visited + 1, failed=report.failed + 1)
                 after = ref
             if len(refs) < PAGE:
                 break
+        self._named = failing
         if erased and await self._store.store.scrub():
             for ref in erased:
                 await _end_erasure(self._store, ref)
@@ -74,19 +83,12 @@ class Sweeper:
                 _log.exception("the sweep broke off")
             await asyncio.sleep(interval)
 
-    async def _look_after(self, ref: SessionRef, report: SweepReport, erased: list[SessionRef]) -> SweepReport:
-        try:
-            report = await self._visit(ref, report, erased)
-        except (StoreUnavailable, StoreMisused):
-            raise
-        except Exception as error:  # noqa: BLE001  # whatever is wrong with one session, the others have a right to be visited
-            if ref not in self._failing:  # once: it will fail in every round
-                self._failing.add(ref)
-                what = error.code if isinstance(error, SatchelError) else type(error).__name__
-                _log.error("session %r cannot be looked after: %s", ref.session_id, what)
-            return msgspec.structs.replace(report, visited=report.visited + 1, failed=report.failed + 1)
-        self._failing.discard(ref)
-        return report
+    def _name(self, ref: SessionRef, error: Exception) -> None:
+        """In the log, once: it will fail in every round."""
+        if ref not in self._named:
+            self._named.add(ref)
+            what = error.code if isinstance(error, SatchelError) else type(error).__name__
+            _log.error("session %r cannot be looked after: %s", ref.session_id, what)
 
     async def _visit(self, ref: SessionRef, report: SweepReport, erased: list[SessionRef]) -> SweepReport:
         before = (await self._store.store.snapshot(ref, working_memory=False, metadata=False)).record

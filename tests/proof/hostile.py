@@ -21,7 +21,7 @@ AT_ONCE = 2
 
 async def hostile(task: Task) -> Report:
     if importlib.util.find_spec("atheris") is None:
-        raise NotHere("atheris is not installed: .venv/bin/python -m pip install 'atheris>=3'")
+        raise NotHere("atheris is not installed: make fuzzer")
     began = time.monotonic()
     report = Report(figures={"targets": 0, "inputs": 0})
     room = asyncio.Semaphore(AT_ONCE)

@@ -787,6 +787,7 @@ async def test_an_account_that_may_not_publish_or_listen_writes_and_waits_all_th
             session = await SessionManager(store, ADA).create_session()
             message = await SessionManager(store, ADA).append_message(session.session_id, said("x"))
             assert (message.seq, message.replayed) == (1, False)
+            assert await trouble(store.store) == {"channels": "warning"}
             before = (await bare.info("stats"))["total_connections_received"]
             follower = SessionManager(store, ADA).follow(session.session_id, after=1)
             next_one = asyncio.ensure_future(anext(aiter(follower)))

@@ -7,12 +7,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from redis.exceptions import ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from satchel.errors import SatchelError, StoreNotDurable, StoreUnavailable
 from satchel.store import Finding
 from satchel.stores.redis.address import Address, Place
-from satchel.stores.redis.connection import DRIVER_ERRORS, Reply, meaning_of
+from satchel.stores.redis.connection import DRIVER_ERRORS, Line, Reply, meaning_of
+from satchel.stores.redis.names import BUCKETS, Keys
 from satchel.stores.redis.servers import Servers
 
 OLDEST = (7, 0)  # the oldest server that is tested and still maintained: scripts with flags, sharded channels
@@ -83,7 +84,7 @@ async def require_durability(servers: Servers, address: Address) -> None:
                 raise StoreNotDurable(f"{name} is {seen.settings.get(name)}: {otherwise}", line=f"{name} {wanted}")
 
 
-async def check(servers: Servers, address: Address) -> list[Finding]:
+async def check(servers: Servers, address: Address, keys: Keys) -> list[Finding]:
     """Of several servers what is the same of all is said once."""
     found: list[Finding] = [_durability(address)]
     all_seen: list[_Seen] = []
@@ -102,6 +103,7 @@ async def check(servers: Servers, address: Address) -> list[Finding]:
         found += _connections(seen.info, address)
         if place in masters:
             found += _replicas(seen.info, servers.needed_replicas(place))
+            found += await _channels(servers, address, keys, place)
     found.append(_clock(max(all_seen, key=lambda seen: abs(seen.ahead))))
     if len(all_seen) > 1:
         found.append(_clocks(all_seen))
@@ -174,6 +176,28 @@ def _connections(info: Mapping[str, str], address: Address) -> list[Finding]:
         why = "the server refuses connections before one process has its pool: calls hear StoreBusy"
         return [Finding(what=what, why=why, mend=f"CONFIG SET maxclients {2 * wanted}  (or a smaller ?pool_size=)")]
     return [Finding(is_ok=True, what=what, why=f"room for {most // wanted} processes with such a pool")] if most else []
+
+
+async def _channels(servers: Servers, address: Address, keys: Keys, place: Place) -> list[Finding]:
+    """Whether the account may tell, and hear, of a commit. What is told here is of no session."""
+    bucket = next((one for one in range(BUCKETS) if servers.owner(keys.slots[one]) == place), None)
+    if bucket is None:  # a master of nothing
+        return []
+    channel = keys.hint(bucket)
+    heard: list[Reply] = []
+    try:
+        async with asyncio.timeout(LOOK_PATIENCE):
+            line = await Line.open(address, place)
+            try:
+                await line.ask([("SPUBLISH", channel, b"0 0 0 "), ("SSUBSCRIBE", channel)], heard)
+            finally:
+                await line.close()
+    except DRIVER_ERRORS as error:
+        raise meaning_of(error) from error
+    if not any(isinstance(reply, NoPermissionError) for reply in heard):
+        return []
+    why = "the account may not publish or hear hints: who waits for another process's events looks every two seconds instead"
+    return [Finding(what="channels", why=why, mend=f"ACL SETUSER … &{address.prefix}:* +@pubsub")]
 
 
 def _clock(seen: _Seen) -> Finding:

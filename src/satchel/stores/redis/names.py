@@ -67,6 +67,9 @@ class Keys:
     def fence(self, bucket: int) -> bytes:
         return self.of_bucket(bucket, b"fence")
 
+    def hint(self, bucket: int) -> bytes:
+        return self.of_bucket(bucket, b"hint")
+
     def _names(self, ref: SessionRef) -> Names:
         """Raises UnicodeEncodeError."""
         tenant, session = ref.tenant_id.encode(), ref.session_id.encode()

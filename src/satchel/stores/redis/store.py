@@ -128,9 +128,9 @@ class RedisStore(Store):
     async def check(self) -> Sequence[Finding]:
         """Also before it is open, and of a server that ``open`` refuses."""
         if self._opened is None:
-            return await self._apart_from_all(lambda servers: checking.check(servers, self._address))
+            return await self._apart_from_all(lambda servers: checking.check(servers, self._address, self._keys))
         opened = self._live()
-        return await self._apart(opened, checking.check(opened.servers, self._address))
+        return await self._apart(opened, checking.check(opened.servers, self._address, self._keys))
 
     def _live(self) -> Opened:
         if self._opened is None:
