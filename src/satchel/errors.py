@@ -527,10 +527,14 @@ class StoreUnavailable(StoreError):
 
 
 class OutcomeUnknown(StoreError):
-    """The store went away during a commit. Repeat the call with the same idempotency key."""
+    """The store went away during a commit. Repeat the call with the same idempotency key.
+
+    ``idempotency_key``: over HTTP, the one that the call was made with, also where its caller gave none; else None.
+    """
 
     code = "outcome_unknown"
     retryable = True
+    idempotency_key: str | None = None
 
     def __init__(self, reason: str) -> None:
         self.reason = reason

@@ -156,6 +156,7 @@ class Connection:
             reply = await self._exchange(method, path, query=query, headers=headers, content=content, about=about)
         except OutcomeUnknown as unknown:
             if key is not None:
+                unknown.idempotency_key = key
                 unknown.add_note(f"its idempotency key: {key}")
             raise
         if (
