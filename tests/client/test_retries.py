@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import satchel
-from satchel import OpenStore, OutcomeUnknown, Principal, RunContext, ServiceBusy, StoreUnavailable, TextDelta
+from satchel import Message, OpenStore, OutcomeUnknown, Principal, RunContext, ServiceBusy, StoreUnavailable, TextDelta
 from satchel.client.connection import Connection
 from satchel.domain.event import Event
 from satchel.errors import Unauthenticated
@@ -40,23 +40,22 @@ async def test_each_effect_is_there_once_and_each_reply_to_a_key_is_the_same(sto
         numbers = iter(range(operations))
         said: dict[str, tuple[int, int]] = {}
 
+        async def append(text: str, key: str | None) -> Message:
+            while True:
+                try:
+                    return await client.sessions.append_message(
+                        sid, {"role": "user", "content": text}, idempotency_key=key
+                    )
+                except OutcomeUnknown as unknown:  # a dozen cuts in a row
+                    key = unknown.idempotency_key
+
         async def write() -> None:
             for number in numbers:
                 key = None if number % 3 == 0 else f"key-{number}"
-                while True:
-                    try:
-                        message = await client.sessions.append_message(
-                            sid, {"role": "user", "content": f"m{number}"}, idempotency_key=key
-                        )
-                    except OutcomeUnknown as unknown:  # a dozen cuts in a row
-                        key = unknown.idempotency_key
-                        continue
-                    break
+                message = await append(f"m{number}", key)
                 said[f"m{number}"] = (message.seq, message.version)
                 if key is not None and number % 5 == 1:
-                    again = await client.sessions.append_message(
-                        sid, {"role": "user", "content": f"m{number}"}, idempotency_key=key
-                    )
+                    again = await append(f"m{number}", key)
                     assert (again.seq, again.version, again.replayed) == (message.seq, message.version, True)
 
         await asyncio.gather(*(write() for _ in range(WRITERS)))
