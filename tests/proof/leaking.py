@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from satchel import cli, opening
 from satchel.store import Change, Outcome, Store
 from satchel.testing.wrappers import StoreWrapper
+from tests.proof.trimmed import give_back
 
 LEAKED = 64 * 1024  # bytes of each commit: a busy machine makes few
 
@@ -28,5 +29,6 @@ class LeakingStore(StoreWrapper):
 
 if __name__ == "__main__":
     store_at = opening.store_at
+    give_back()
     opening.store_at = lambda url: LeakingStore(store_at(url))
     sys.exit(cli.main())

@@ -136,7 +136,7 @@ async def soak(task: Task) -> Report:
     with task.store.make(task.folder, True) as database:
         served = Served(
             database.url, task.folder, "--idle", IDLE, "--retention", RETENTION, agents=AGENTS, settings=SETTINGS,
-            module="tests.proof.leaking" if task.weak else "satchel",
+            module="tests.proof.leaking" if task.weak else "tests.proof.trimmed",
         )  # fmt: skip
         await asyncio.to_thread(served.start)
         try:
