@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -134,6 +135,24 @@ async def test_a_reader_that_leaves_leaves_nothing_behind(door: Door) -> None:
         reader.left.set()
         await asyncio.wait_for(asyncio.shield(task), 10)
     assert "satchel_followers 0.0" in (await door("GET", "/metrics")).text
+
+
+async def test_what_a_reader_was_sent_is_free_as_soon_as_it_has_left(door: Door) -> None:
+    """Not when the garbage collector next looks: until then there would be megabytes of it."""
+    session = await door.session()
+    gc.collect()
+    gc.disable()
+    try:
+        async with following(door, f"{session}/events") as (reader, task):
+            await door.say(session, "x" * 50_000)
+            await reader.until(b"id: 1\n")
+            assert [one for one in gc.get_objects() if isinstance(one, Pipe)]
+            reader.left.set()
+            await asyncio.wait_for(asyncio.shield(task), 10)
+        del reader, task
+        assert not [one for one in gc.get_objects() if isinstance(one, Pipe)]
+    finally:
+        gc.enable()
 
 
 async def test_a_stream_that_breaks_off_by_a_fault_of_ours_is_in_the_log(

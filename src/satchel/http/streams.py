@@ -137,7 +137,6 @@ class EventStream:
         self._call = call
         self._events = events
         self._place = place
-        self._last_word = asyncio.timeout(None)  # by when a reader that lagged must have taken it
         self._ends_with_run = ends_with_run
         self._first = first
 
@@ -148,9 +147,10 @@ class EventStream:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             await _send(send, b"retry: %d\n\n" % RETRY + self._first)
             pipe = Pipe(service.settings.stream_bytes)
+            draining = asyncio.create_task(self._drain(pipe, send))
             duties = [
-                asyncio.create_task(self._pump(pipe)),
-                asyncio.create_task(self._drain(pipe, send)),
+                asyncio.create_task(self._pump(pipe, draining)),
+                draining,
                 asyncio.create_task(_gone(receive)),
                 asyncio.create_task(service.drained()),
             ]
@@ -167,7 +167,7 @@ class EventStream:
                 async with asyncio.timeout(LAST_WORD):
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _pump(self, pipe: Pipe) -> None:
+    async def _pump(self, pipe: Pipe, draining: asyncio.Task[None]) -> None:
         try:
             async for event in self._events:
                 await pipe.put(event_frame(event))
@@ -176,7 +176,7 @@ class EventStream:
         except Lagged:
             pipe.drop()
             pipe.push(end_frame("lagged"))
-            self._last_word.reschedule(asyncio.get_running_loop().time() + LAST_WORD)
+            asyncio.get_running_loop().call_later(LAST_WORD, draining.cancel)  # the reader must have taken it by then
         except (SessionDeleted, NotFound):
             pipe.push(end_frame("gone"))
         except ResyncRequired as ahead:
@@ -190,14 +190,13 @@ class EventStream:
         heartbeat = self._call.service.settings.heartbeat_seconds
         loop = asyncio.get_running_loop()
         ask_at = loop.time() + heartbeat
-        async with self._last_word:
-            while (frames := await pipe.take(heartbeat)) is not None:
-                await _send(send, frames or HEARTBEAT)
-                if loop.time() >= ask_at:
-                    if not await self._is_still_the_caller():
-                        await _send(send, end_frame("unauthorized"))
-                        return
-                    ask_at = loop.time() + heartbeat
+        while (frames := await pipe.take(heartbeat)) is not None:
+            await _send(send, frames or HEARTBEAT)
+            if loop.time() >= ask_at:
+                if not await self._is_still_the_caller():
+                    await _send(send, end_frame("unauthorized"))
+                    return
+                ask_at = loop.time() + heartbeat
 
     async def _is_still_the_caller(self) -> bool:
         """A key may have been revoked, or have expired, since the stream began."""
