@@ -8,13 +8,13 @@ from hypothesis.stateful import run_state_machine_as_test
 from satchel.store import Store
 from satchel.stores.mysql import MysqlStore
 from satchel.testing.clock import SettableClock
-from tests.property.machine import Machine, settings_for
+from tests.property.machine import Machine, patient, settings_for
 from tests.servers.mysql import emptied_database
 
 
 class MysqlMachine(Machine):
     def make_stores(self, clock: SettableClock) -> tuple[Store, Store]:
-        url = emptied_database("machine", once_for=self)
+        url = patient(emptied_database("machine", once_for=self))
         return MysqlStore(url, clock=clock), MysqlStore(url, clock=clock)
 
 

@@ -8,13 +8,13 @@ from hypothesis.stateful import run_state_machine_as_test
 from satchel.store import Store
 from satchel.stores.redis import RedisStore
 from satchel.testing.clock import SettableClock
-from tests.property.machine import Machine, settings_for
+from tests.property.machine import Machine, patient, settings_for
 from tests.servers.redis import emptied_database
 
 
 class RedisMachine(Machine):
     def make_stores(self, clock: SettableClock) -> tuple[Store, Store]:
-        url = emptied_database("machine", once_for=self)
+        url = patient(emptied_database("machine", once_for=self))
         return RedisStore(url, clock=clock), RedisStore(url, clock=clock)
 
 
