@@ -534,8 +534,8 @@ class Change:
             self.event("run_cancel_requested", run_id=run.run_id)
 
 
+@dataclass(frozen=True)
 class Json:
-    """Equal to any JSON text of its value."""
+    """Any JSON text of this value. (A session that is copied has copies of it, which are equal.)"""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
