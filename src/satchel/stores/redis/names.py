@@ -95,7 +95,7 @@ class Keys:
             base + b"streams:" + name,
             base + b"all",
             in_order(tenant) + in_order(session),
-            base + b"hint",
+            self.hint(bucket),
         )
 
     def user_list(self, bucket: int, tenant_id: str, user_id: str) -> bytes:
