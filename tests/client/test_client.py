@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +16,15 @@ from satchel import (
     Attempt,
     ExtraMissing,
     InvalidInput,
+    Message,
     NotServed,
     OpenStore,
+    OutcomeUnknown,
     Policy,
     Principal,
     RunManager,
     RunNotFound,
+    Session,
     SessionManager,
     SessionNotFound,
     StoreMisused,
@@ -44,6 +48,10 @@ ODD_BODIES = (
     '{"content":[{"type":"text","text":"parts"}],"role":"user","message":"an own key","messages":[1], "items":{"a":[]}}',
     '{"role": "user" , "content": "}{\\"" }',
 )
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def public(kind: type) -> dict[str, Any]:
@@ -248,6 +256,40 @@ async def test_a_closed_connection_says_so(url: str) -> None:
     await client.close()
     with pytest.raises(StoreMisused):
         await client.sessions.list_sessions()
+
+
+async def test_a_connection_that_is_closed_in_the_middle_of_calls_leaves_none_open_and_nobody_misled(
+    store: OpenStore, url: str
+) -> None:
+    """In whatever turn of the loop: while they connect, are sent, or are answered."""
+    own = SessionManager(store, ADA)
+    quiet = (await own.create_session()).session_id
+    heard: set[type] = set()
+    for turns in range(0, 40, 2):
+        sid = (await own.create_session()).session_id
+        before = open_files()
+        client = satchel.connect(url, key_of(ADA))
+        reading = [asyncio.ensure_future(client.sessions.get_session(sid)) for _ in range(3)]
+        writing = [asyncio.ensure_future(client.sessions.append_message(sid, said(f"{n}"))) for n in range(3)]
+        following = asyncio.ensure_future(anext(client.sessions.follow(quiet, after=0)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await client.close()
+        async with asyncio.timeout(5):
+            read = await asyncio.gather(*reading, return_exceptions=True)
+            written = await asyncio.gather(*writing, return_exceptions=True)
+            with pytest.raises(StoreMisused):
+                await following
+            while open_files() > before:  # noqa: ASYNC110  # the service's ends, and all of ours
+                await asyncio.sleep(0.001)
+        assert {type(found) for found in read} <= {Session, StoreMisused}
+        stored = {message.content for message in (await own.get_session(sid)).messages}
+        for number, found in enumerate(written):
+            assert isinstance(found, Message | OutcomeUnknown | StoreMisused)
+            heard.add(type(found))
+            if not isinstance(found, OutcomeUnknown):
+                assert (str(number) in stored) == isinstance(found, Message)
+    assert heard == {Message, OutcomeUnknown, StoreMisused}
 
 
 async def test_a_runs_id_in_the_place_of_a_sessions_is_called_one(store: OpenStore, url: str) -> None:

@@ -37,6 +37,8 @@ TRIES = 12  # of one call
 MOST_ATTEMPTS = 10**10 - 1  # that a service reads; no run has so many
 SILENCE = 60.0  # seconds without a heartbeat after which a stream is taken for cut
 
+_CLOSED = "this connection is closed"
+
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 _PLAIN = re.compile(r"[!-~]+")
@@ -77,6 +79,8 @@ class Connection:
         self._given = http
         self._http = http
         self._is_closed = False
+        self._under_way: set[asyncio.Timeout] = set()  # of each request, until it is answered, or its stream begins
+        self._at_rest = asyncio.Event()
         load_httpx()
         runs = RemoteRunManager(self)
         self.runs: RunManager = runs
@@ -87,11 +91,35 @@ class Connection:
         return self
 
     async def close(self) -> None:
-        """Twice is fine."""
+        """What is under way is broken off: reads hear StoreMisused, and writes that may be done OutcomeUnknown. Twice is fine."""
         self._is_closed = True
-        http, self._http = self._http, None
-        if http is not None and http is not self._given:
-            await http.aclose()
+        try:
+            await self._break_off()
+        finally:
+            http, self._http = self._http, None
+            if http is not None and http is not self._given:
+                await http.aclose()
+
+    async def _break_off(self) -> None:
+        """Whoever is still connecting would leave behind what he gets: the transport closes only what is connected by then."""
+        now = asyncio.get_running_loop().time()
+        for scope in tuple(self._under_way):
+            if not scope.expired():
+                scope.reschedule(now)
+        while self._under_way:
+            self._at_rest.clear()
+            await self._at_rest.wait()
+
+    @contextlib.asynccontextmanager
+    async def _trying(self, seconds: float | None) -> AsyncIterator[None]:
+        """Raises TimeoutError after so many ``seconds``, and when the connection is closed meanwhile."""
+        async with asyncio.timeout(seconds) as scope:
+            self._under_way.add(scope)
+            try:
+                yield
+            finally:
+                self._under_way.discard(scope)
+                self._at_rest.set()
 
     async def __aenter__(self) -> Connection:
         return await self.open()
@@ -101,7 +129,7 @@ class Connection:
 
     def _client(self) -> httpx.AsyncClient:
         if self._is_closed:
-            raise StoreMisused("this connection is closed")
+            raise StoreMisused(_CLOSED)
         if self._http is None:
             httpx = load_httpx()
             # A stream takes a connection for as long as it lasts: how many there are is not for us to bound.
@@ -182,9 +210,12 @@ class Connection:
         may_be_done = False
         while True:
             refusal: Refusal | None = None
+            if may_be_done and self._is_closed:
+                raise OutcomeUnknown(_CLOSED)
+            client = self._client()
             try:
-                async with asyncio.timeout(self._timeout):
-                    reply = await self._client().request(
+                async with self._trying(self._timeout):
+                    reply = await client.request(
                         method, address, headers={**self._headers, **trace_headers(), **headers}, content=content
                     )
             except (httpx.LocalProtocolError, httpx.UnsupportedProtocol):
@@ -206,7 +237,7 @@ class Connection:
                     if may_be_done and refusal.is_before_the_key:
                         self._give_up(trouble, cause, may_be_done=True)
                     raise cause
-            if not await tries.next(None if refusal is None else refusal.retry_after):
+            if not self._is_closed and not await tries.next(None if refusal is None else refusal.retry_after):
                 self._give_up(trouble, cause, may_be_done=may_be_done)
 
     @staticmethod
@@ -223,11 +254,18 @@ class Connection:
     async def stream(
         self, path: str, *, query: Mapping[str, Any], headers: Mapping[str, str], about: About
     ) -> AsyncIterator[AsyncIterator[bytes] | None]:
-        """What a stream says, as it comes; None: there is nothing more to follow. Raises Refused, and as httpx does."""
+        """What a stream says, as it comes; None: there is nothing more to follow. Raises Refused, StoreMisused, and as httpx does."""
         httpx = load_httpx()
         timeout = httpx.Timeout(self._timeout, read=max(SILENCE, self._timeout))
         sent = {**self._headers, **trace_headers(), **headers, "Accept": "text/event-stream"}
-        async with self._client().stream("GET", self.address(path, query), headers=sent, timeout=timeout) as reply:
+        client = self._client()
+        request = client.build_request("GET", self.address(path, query), headers=sent, timeout=timeout)
+        try:
+            async with self._trying(None):
+                reply = await client.send(request, stream=True)
+        except TimeoutError:
+            raise StoreMisused(_CLOSED) from None
+        async with contextlib.aclosing(reply):
             if reply.status_code == 204:
                 yield None
                 return
