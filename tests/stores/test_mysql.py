@@ -244,6 +244,20 @@ def test_values_stand_in_statements_as_what_they_are() -> None:
         literal(1.5)
 
 
+async def test_a_connection_that_was_idle_for_long_is_closed_when_it_is_replaced(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("satchel.stores.mysql.connection.IDLE", 0.05)
+    async with satchel.open(url) as opened:
+        manager = SessionManager(opened, ADA)
+        sid = (await manager.create_session()).session_id
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(4):
+            await asyncio.gather(*(manager.get_session(sid) for _ in range(8)))
+            await asyncio.sleep(0.1)
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before + 8
+
+
 async def test_the_largest_messages_go_in_batches_that_a_packet_holds(url: str) -> None:
     """What has to be escaped takes two bytes of a packet for one: more than one packet for all of it."""
     text = "\\'" * (1 << 20)

@@ -104,6 +104,7 @@ class Pool(Generic[L]):
             line = self._idle.pop()
             if not line.is_closed():
                 return line
+            line.terminate()  # it may be as good as closed only
             self.losses += 1
         return await self._open()
 
