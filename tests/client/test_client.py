@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +37,7 @@ from satchel.http.identity import Credentials
 from satchel.http.keys import KeyRing
 from satchel.testing.stage import ADA, ADAS_AGENT, ADMIN, asking, said
 from tests.client.served import key_of, served
+from tests.open_files import open_files
 
 # Of the library itself: they stand on the other methods.
 SHARED = {"run", "add_run", "rename_session"}
@@ -48,10 +48,6 @@ ODD_BODIES = (
     '{"content":[{"type":"text","text":"parts"}],"role":"user","message":"an own key","messages":[1], "items":{"a":[]}}',
     '{"role": "user" , "content": "}{\\"" }',
 )
-
-
-def open_files() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def public(kind: type) -> dict[str, Any]:
@@ -267,7 +263,7 @@ async def test_a_connection_that_is_closed_in_the_middle_of_calls_leaves_none_op
     heard: set[type] = set()
     for turns in range(0, 40, 2):
         sid = (await own.create_session()).session_id
-        before = open_files()
+        before = len(open_files())
         client = satchel.connect(url, key_of(ADA))
         reading = [asyncio.ensure_future(client.sessions.get_session(sid)) for _ in range(3)]
         writing = [asyncio.ensure_future(client.sessions.append_message(sid, said(f"{n}"))) for n in range(3)]
@@ -280,7 +276,7 @@ async def test_a_connection_that_is_closed_in_the_middle_of_calls_leaves_none_op
             written = await asyncio.gather(*writing, return_exceptions=True)
             with pytest.raises(StoreMisused):
                 await following
-            while open_files() > before:  # noqa: ASYNC110  # the service's ends, and all of ours
+            while len(open_files()) > before:  # noqa: ASYNC110  # the service's ends, and all of ours
                 await asyncio.sleep(0.001)
         assert {type(found) for found in read} <= {Session, StoreMisused}
         stored = {message.content for message in (await own.get_session(sid)).messages}

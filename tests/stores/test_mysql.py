@@ -28,6 +28,7 @@ from satchel.stores.mysql.connection import Line
 from satchel.stores.mysql.faults import meaning_of
 from satchel.stores.mysql.literals import Statement, literal, rows
 from satchel.testing.rows import REF, event, put, record
+from tests.open_files import open_files
 from tests.servers.certificates import write_certificate
 from tests.servers.mysql import emptied_database, new_database, server
 from tests.stores.on_a_server import ADA, OTHER, OnAServer, option, said
@@ -251,11 +252,11 @@ async def test_a_connection_that_was_idle_for_long_is_closed_when_it_is_replaced
     async with satchel.open(url) as opened:
         manager = SessionManager(opened, ADA)
         sid = (await manager.create_session()).session_id
-        before = len(list(Path("/proc/self/fd").iterdir()))
+        before = len(open_files())
         for _ in range(4):
             await asyncio.gather(*(manager.get_session(sid) for _ in range(8)))
             await asyncio.sleep(0.1)
-        assert len(list(Path("/proc/self/fd").iterdir())) <= before + 8
+        assert len(open_files()) <= before + 8
 
 
 async def test_the_largest_messages_go_in_batches_that_a_packet_holds(url: str) -> None:

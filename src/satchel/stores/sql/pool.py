@@ -104,7 +104,7 @@ class Pool(Generic[L]):
             line = self._idle.pop()
             if not line.is_closed():
                 return line
-            line.terminate()  # it may be as good as closed only
+            line.terminate()  # it may be only as good as closed: its server ends it soon
             self.losses += 1
         return await self._open()
 
