@@ -128,7 +128,6 @@ def test_who_leaves_while_the_crew_closes_takes_no_answer_along(crew: Crew[Tool]
     assert asyncio.run(ask()) == 1
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="counts what the kernel holds open for this process")
 async def test_a_store_that_was_closed_keeps_no_file_open(tmp_path: Path) -> None:
     async def use() -> None:
         async with satchel.open(f"sqlite:///{tmp_path}/agent.db") as store:
