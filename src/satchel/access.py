@@ -64,15 +64,9 @@ class Access:
         self.opened = opened
         self.principal = principal
         self.policy = policy
+        self.limits: Limits = opened.limits
+        self.count_tokens: TokenCounter = opened.count_tokens
         self._side = join_parts(principal.side)
-
-    @property
-    def limits(self) -> Limits:
-        return self.opened.limits
-
-    @property
-    def count_tokens(self) -> TokenCounter:
-        return self.opened.count_tokens
 
     @property
     def store(self) -> Store:
@@ -82,7 +76,7 @@ class Access:
         if type(session_id) is not str:
             raise InvalidInput(f"must be text, not {type(session_id).__name__}", field="session_id")
         # Every id that exists is of this form: any other is as unknown as a wrong one.
-        if not session_id.isascii() or not session_id.isprintable() or len(session_id) > self.opened.limits.id:
+        if not session_id.isascii() or not session_id.isprintable() or len(session_id) > self.limits.id:
             raise SessionNotFound(session_id[:128].encode("ascii", "backslashreplace").decode())
         return SessionRef(self.principal.tenant_id, session_id)
 
@@ -90,7 +84,7 @@ class Access:
         """A decision's ``key`` and ``caller_key``. Without the caller's key one is drawn, for the store's own retries."""
         if idempotency_key is None:
             return {"key": os.urandom(16), "caller_key": False}
-        checked = checked_key(idempotency_key, limits=self.opened.limits)
+        checked = checked_key(idempotency_key, limits=self.limits)
         # A run's own keys hold run and attempt: a step of the next run, or the next attempt, may be called the same.
         side = self._side if attempt is None else self._side + join_parts(attempt.run_id, str(attempt.attempt))
         return {"key": key_hash(checked, side), "caller_key": True}

@@ -100,7 +100,7 @@ class RunTexts:
             **common | {"key": key},
             fingerprint=request("end_text", *draft_parts(draft), int(interrupted)),
             messages=(draft,),
-            limits=self._access.limits,
+            size=len(draft.body),
             status="interrupted" if interrupted else "complete",
             message=message,
             text=content or "",

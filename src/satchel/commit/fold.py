@@ -12,13 +12,12 @@ from satchel.domain.decisions.decision import Decision
 from satchel.domain.event import Event
 from satchel.domain.idempotency import Answer, IdempotencyRecord
 from satchel.domain.ids import SessionRef
-from satchel.domain.record import SessionRecord
 from satchel.domain.rights import may_see
 from satchel.domain.run import RunRow, stored_run
 from satchel.domain.state import Clock, Effect, SessionState
 from satchel.domain.stream import Piece, StreamKey
 from satchel.domain.tool_call import CallRow
-from satchel.domain.upkeep import is_overdue, settle
+from satchel.domain.upkeep import is_past, settle
 from satchel.errors import NotFound
 from satchel.store import Change
 
@@ -70,13 +69,17 @@ class Fold:
         state = self.state
         record = state.record
         if record is not None and not record.hidden and may_see(decision.principal, record):
-            while is_overdue(record, clock):
-                due = settle(state, clock, writer=decision.attempt)
-                if due is None:
+            due = record.due_at
+            while is_past(record, due, clock):
+                settled = settle(state, clock, writer=decision.attempt)
+                if settled is None:
                     break
-                self._lay(due)
-                record = due.record
-            self._bound(record)
+                self._lay(settled)
+                record = settled.record
+                due = record.due_at
+            # The instant at which a decision on this record would turn out otherwise.
+            if due is not None and (self.not_after is None or due < self.not_after):
+                self.not_after = due
         if unsettled and (landed := self._landed(decision, unsettled)) is not None:
             return landed
         decided = decision.decide(state, clock)
@@ -100,12 +103,6 @@ class Fold:
             return Committed(decision.view(self.state, kept.answer, replayed=False), kept.answer, False)
         except NotFound:  # its rows are erased by now
             return None
-
-    def _bound(self, record: SessionRecord) -> None:
-        """The instant at which a decision on this record would turn out otherwise."""
-        instant = record.due_at
-        if instant is not None and (self.not_after is None or instant < self.not_after):
-            self.not_after = instant
 
     def _lay(self, effect: Effect) -> None:
         self.state.lay(effect)

@@ -41,6 +41,8 @@ def admit(value: object, *, field: str, limits: Limits = DEFAULT_LIMITS) -> tupl
     ``bytes`` and ``str`` are JSON text and are kept as received (line breaks between tokens become spaces); anything else
     is a Python value and is encoded once, compact. Raises InvalidInput with a JSON Pointer to the place.
     """
+    if _is_plain(value, limits):
+        return msgspec.json.encode(value), value
     if isinstance(value, (bytes, bytearray, memoryview, str)):
         return _admit_text(value, field, limits)
     return _admit_value(value, field, limits)
@@ -195,7 +197,7 @@ def _is_plain(value: object, limits: Limits) -> bool:
     if type(value) is not dict or len(value) >= limits.nodes:
         return False
     for key, inner in value.items():
-        if type(key) is not str or type(inner) is not str or not (key.isascii() and inner.isascii()):
+        if type(key) is not str or type(inner) is not str or not key.isascii() or not inner.isascii():
             return False
     return True
 

@@ -253,10 +253,12 @@ def _instructing_role(data: object) -> str | None:
 
 
 def _checked_chat(data: Mapping[str, Any], field: str, limits: Limits) -> tuple[str, tuple[str, ...], str | None]:
+    role = data.get("role")
+    if len(data) == 2 and type(role) is str and role in ROLES and type(data.get("content")) is str:
+        return role, (), None  # nearly all: a role and a text
     if not OWN_KEYS.isdisjoint(data):
         key = next(key for key in data if key in OWN_KEYS)
         raise InvalidInput("is one of Satchel's own fields", field=field, pointer=f"/{key}")
-    role = data.get("role")
     if type(role) is not str or role not in ROLES:
         said = "is missing" if role is None else "is unknown" if type(role) is str else f"must not be {kind_of(role)}"
         raise InvalidInput(f"{said}; one of {', '.join(sorted(ROLES))}", field=field, pointer="/role")

@@ -34,7 +34,7 @@ class TokenCounter(Protocol):
 
 _LETTERS = bytes([*range(ord("A"), ord("Z") + 1), *range(ord("a"), ord("z") + 1)])
 _ALL = bytes(range(0x100))
-_NO_DIGITS = bytes([byte for byte in _ALL if not ord("0") <= byte <= ord("9")])
+_DIGITS = b"0123456789"
 _NOT_ASCII = bytes(range(0x80, 0x100))
 
 
@@ -62,7 +62,7 @@ def estimate_tokens(text: str) -> int:
     rest = data.translate(None, _LETTERS)
     letters = len(data) - len(rest)
     spaces, lines = rest.count(b" "), rest.count(b"\n")
-    digits = len(rest.translate(None, _NO_DIGITS))
+    digits = len(rest) - len(rest.translate(None, _DIGITS))
     signs = len(rest) - spaces - lines - digits
     if letters + digits > _UNBROKEN * (spaces + lines + signs + 1):
         return (weight + 600 * (letters + digits)) // 1000 + 1

@@ -25,9 +25,11 @@ _encode = msgspec.json.Encoder().encode
 
 def is_overdue(record: SessionRecord, clock: Clock) -> bool:
     """Whether something became true that nobody has committed yet."""
-    if record.hidden:
-        return False
-    due = record.due_at
+    return not record.hidden and is_past(record, record.due_at, clock)
+
+
+def is_past(record: SessionRecord, due: int | None, clock: Clock) -> bool:
+    """The same of a session that is seen, by who knows what its ``due_at`` says."""
     if due is not None and clock.now >= due:
         return True
     return record.lease_until is not None and record.has_lease_over(clock.lease_now, clock.lease_clock)

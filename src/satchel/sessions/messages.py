@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from satchel.access import attempt_part, checked_choice, checked_flag, request
+from satchel.access import attempt_part, checked_choice, checked_flag, draft_parts, request
 from satchel.domain.decisions.messages import AppendMessages, RetractMessage
 from satchel.domain.event import MessageStatus
 from satchel.domain.message import Draft, Message, admit_message, parse_message_id
@@ -41,10 +41,14 @@ class SessionMessages(SessionReading):
         Raises InvalidInput, LimitExceeded, NotAllowed (a role that the principal may not write), SessionNotFound,
         SessionClosed, SessionExpired, VersionConflict, RunFenced.
         """
-        appended = await self._append(
-            session_id, [message], metadata, format, status, attempt, expected_version, idempotency_key
+        access = self._access
+        checked_choice(status, ("complete", "interrupted"), field="status")
+        draft = admit_message(
+            message, metadata=metadata, format=format, limits=access.limits, count=access.count_tokens
         )
-        return appended[0]
+        check_user_size(access.principal, draft, limits=access.limits, field="message")
+        decision = self._appending(session_id, (draft,), status, attempt, expected_version, idempotency_key)
+        return (await access.submit(decision)).value[0]
 
     async def append_messages(
         self,
@@ -57,21 +61,6 @@ class SessionMessages(SessionReading):
         idempotency_key: str | None = None,
     ) -> tuple[Message, ...]:
         """Append several (1 to 100, 8 MiB together), all or none, in one version."""
-        return await self._append(
-            session_id, messages, None, format, "complete", attempt, expected_version, idempotency_key
-        )
-
-    async def _append(
-        self,
-        session_id: str,
-        messages: Sequence[Mapping[str, Any] | str | bytes],
-        metadata: Mapping[str, Any] | None,
-        format: str | None,
-        status: MessageStatus,
-        attempt: Attempt | None,
-        expected_version: int | None,
-        idempotency_key: str | None,
-    ) -> tuple[Message, ...]:
         limits, count = self._access.limits, self._access.count_tokens
         if not isinstance(messages, (list, tuple)) or not messages:
             raise InvalidInput(
@@ -85,38 +74,39 @@ class SessionMessages(SessionReading):
                 setting="limits.batch_messages",
                 unit="messages",
             )
-        checked_choice(status, ("complete", "interrupted"), field="status")
-        if len(messages) == 1:
-            drafts: tuple[Draft, ...] = (
-                admit_message(messages[0], metadata=metadata, format=format, limits=limits, count=count),
-            )
+        drafts: list[Draft] = []
+        for index, message in enumerate(messages):
+            field = "message" if len(messages) == 1 else f"messages[{index}]"
+            draft = admit_message(message, format=format, limits=limits, field=field, count=count)
+            check_user_size(self._access.principal, draft, limits=limits, field=field)
+            drafts.append(draft)
+        decision = self._appending(session_id, tuple(drafts), "complete", attempt, expected_version, idempotency_key)
+        return (await self._access.submit(decision)).value
+
+    def _appending(
+        self,
+        session_id: str,
+        drafts: tuple[Draft, ...],
+        status: MessageStatus,
+        attempt: Attempt | None,
+        expected_version: int | None,
+        idempotency_key: str | None,
+    ) -> AppendMessages:
+        access = self._access
+        if len(drafts) == 1:  # nearly always, and a writer waits for each step
+            size, parts = len(drafts[0].body), draft_parts(drafts[0])
         else:
-            drafts = tuple(
-                [
-                    admit_message(message, format=format, limits=limits, field=f"messages[{index}]", count=count)
-                    for index, message in enumerate(messages)
-                ]
-            )
-        if self._access.principal.role == "user":
-            for index, draft in enumerate(drafts):
-                where = "message" if len(drafts) == 1 else f"messages[{index}]"
-                check_user_size(self._access.principal, draft, limits=limits, field=where)
-        size = sum([len(draft.body) for draft in drafts])
-        if size > limits.batch:
-            raise LimitExceeded(field="messages", size=size, limit=limits.batch, setting="limits.batch")
-        decision = AppendMessages(
-            **self._access.common(session_id, idempotency_key, expected_version, attempt),
-            fingerprint=request(
-                "append_messages",
-                status,
-                attempt_part(attempt),
-                *[part for draft in drafts for part in (draft.body, draft.format, draft.metadata)],
-            ),
+            size = sum([len(draft.body) for draft in drafts])
+            parts = tuple([part for draft in drafts for part in draft_parts(draft)])
+        if size > access.limits.batch:
+            raise LimitExceeded(field="messages", size=size, limit=access.limits.batch, setting="limits.batch")
+        return AppendMessages(
+            **access.common(session_id, idempotency_key, expected_version, attempt),
+            fingerprint=request("append_messages", status, attempt_part(attempt), *parts),
             messages=drafts,
             status=status,
-            limits=limits,
+            size=size,
         )
-        return (await self._access.submit(decision)).value
 
     async def retract_message(
         self,

@@ -10,7 +10,6 @@ from satchel.domain.decisions.decision import Decision, unchanged
 from satchel.domain.edit import Edit
 from satchel.domain.event import CHAT_FORMAT, Event, MessageStatus
 from satchel.domain.idempotency import Answer
-from satchel.domain.limits import Limits
 from satchel.domain.message import AGENT_ROLES, INSTRUCTION_ROLES, Draft, Message, tokens_of
 from satchel.domain.principal import Principal
 from satchel.domain.rights import require
@@ -37,14 +36,10 @@ class AppendMessages(Decision[tuple[Message, ...]], frozen=True, kw_only=True):
     """One or several messages, all or none, one version."""
 
     messages: tuple[Draft, ...]
-    limits: Limits
+    size: int
     status: MessageStatus = "complete"
 
     action: ClassVar[str] = "write messages"
-
-    @property
-    def size(self) -> int:
-        return sum([len(draft.body) for draft in self.messages])
 
     def want(self) -> Want:
         keys = () if self.key is None else (self.key,)
@@ -62,39 +57,41 @@ class AppendMessages(Decision[tuple[Message, ...]], frozen=True, kw_only=True):
     def effect(self, state: SessionState, clock: Clock) -> Effect:
         edit = Edit(state, clock, self.principal.actor)
         run_id = None if self.attempt is None else self.attempt.run_id
-        seqs = tuple([self._append(edit, draft, run_id) for draft in self.messages])
-        return edit.finish(edit.answer(seqs=seqs))
+        seqs: list[int] = []
+        for draft in self.messages:
+            call = None
+            if draft.answers is not None and self.status == "complete":
+                call = open_call_of(edit, draft.answers)
+            if call is None:
+                seqs.append(edit.message(draft, run_id=run_id, status=self.status))
+            else:
+                seqs.append(self._end_call(edit, call, draft, run_id))
+        return edit.finish(edit.answer(seqs=tuple(seqs)))
 
-    def _append(self, edit: Edit, draft: Draft, run_id: str | None) -> int:
-        call = None
-        if draft.answers is not None and self.status == "complete":
-            call = open_call_of(edit, draft.answers)
-        if call is None:
-            return edit.message(draft, run_id=run_id, status=self.status)
-        # A tool message whose label is that of an open call finishes that call.
+    def _end_call(self, edit: Edit, call: CallRow, draft: Draft, run_id: str | None) -> int:
+        """A tool message whose label is that of an open call finishes that call."""
         check_call_holder(call, self.attempt)
         seq = edit.message(draft, run_id=run_id, status=self.status, ends=call, outcome="succeeded/text")
         edit.end_call(call, "succeeded", message=(seq, draft.body))
         return seq
 
     def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> tuple[Message, ...]:
-        run_id = None if self.attempt is None else self.attempt.run_id
-        return tuple(
-            [
+        shown: list[Message] = []
+        for seq, draft in zip(answer.seqs, self.messages, strict=True):
+            shown.append(
                 Message(
                     seq=seq,
                     version=answer.version,
                     at=answer.at,
                     body=draft.body,
-                    run_id=run_id,
+                    run_id=None if self.attempt is None else self.attempt.run_id,
                     status=self.status,
                     format=draft.format,
                     metadata_json=draft.metadata,
                     replayed=replayed,
                 )
-                for seq, draft in zip(answer.seqs, self.messages, strict=True)
-            ]
-        )
+            )
+        return tuple(shown)
 
 
 def check_call_holder(row: CallRow, attempt: Attempt | None) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from satchel.domain.event import CHAT_FORMAT, CallOutcome, Event, EventKind, MessageStatus
+from satchel.domain.event import CallOutcome, Event, EventKind, MessageStatus
 from satchel.domain.message import Draft
 from satchel.domain.record import KEPT_LABELS, Part, SessionRecord, asked_label
 from satchel.domain.run import TERMINAL, RunRow
@@ -44,25 +44,13 @@ class LogEdit:
 
     def is_active(self) -> None:
         """This change is activity: the idle time begins anew, unless the change says from when it counts."""
-        self.fields.setdefault("active_at", max(self.clock.now, self.record.active_at))
+        if "active_at" not in self.fields:
+            self.fields["active_at"] = max(self.clock.now, self.record.active_at)
 
     # -- the log
 
-    def event(
-        self,
-        kind: EventKind,
-        body: bytes,
-        *,
-        run_id: str | None = None,
-        refers_to: int | None = None,
-        status: MessageStatus = "complete",
-        format: str = CHAT_FORMAT,
-        metadata: bytes | None = None,
-        outcome: CallOutcome | None = None,
-        tokens: int | None = None,
-        streamed: int | None = None,
-        actor: str | None = None,
-    ) -> int:
+    def event(self, kind: EventKind, body: bytes, *, run_id: str | None = None, refers_to: int | None = None) -> int:
+        """Of any kind but a message."""
         self.seq += 1
         self.events.append(
             Event(
@@ -70,16 +58,10 @@ class LogEdit:
                 version=self.version,
                 kind=kind,
                 at=self.clock.now,
-                actor=actor or self.actor,
+                actor=self.actor,
                 body=body,
                 run_id=run_id,
                 refers_to=refers_to,
-                status=status,
-                format=format,
-                metadata=metadata,
-                outcome=outcome,
-                tokens=tokens,
-                streamed=streamed,
             )
         )
         return self.seq
@@ -97,18 +79,24 @@ class LogEdit:
         streamed: int | None = None,
         actor: str | None = None,
     ) -> int:
-        seq = self.event(
-            "message",
-            draft.body,
-            run_id=run_id,
-            refers_to=None if ends is None else ends.seq,
-            status=status,
-            format=draft.format,
-            metadata=draft.metadata,
-            outcome=outcome,
-            tokens=draft.counted,
-            streamed=streamed,
-            actor=actor,
+        seq = self.seq = self.seq + 1
+        self.events.append(
+            Event(
+                seq=seq,
+                version=self.version,
+                kind="message",
+                at=self.clock.now,
+                actor=actor or self.actor,
+                body=draft.body,
+                run_id=run_id,
+                refers_to=None if ends is None else ends.seq,
+                status=status,
+                format=draft.format,
+                metadata=draft.metadata,
+                outcome=outcome,
+                tokens=draft.counted,
+                streamed=streamed,
+            )
         )
         fields, record = self.fields, self.record
         fields["messages"] = fields.get("messages", record.messages) + 1

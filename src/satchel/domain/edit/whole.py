@@ -62,6 +62,8 @@ class Edit(RunEdit):
             self.fields["turn"] = msgspec.structs.replace(turn, lease=lease)
 
     def _note_the_window(self) -> None:
+        if self.record.policy.context_window is None:
+            return
         after = self.fields.get("context_tokens")
         if after is None or self.get("status") != "ACTIVE":
             return

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from satchel.domain.event import CHAT_FORMAT, Event
+from satchel.domain.idempotency import encode_answer
 from satchel.domain.record import encode_record
 from satchel.domain.state import Clock
 from satchel.store import Change
@@ -23,9 +26,12 @@ from satchel.stores.sql.writing import Basis
 
 Columns = list[Sequence[Any]]
 
+_encode = msgspec.json.Encoder().encode
+
 _APPEND_ONE = SQL["append_one"]
 _APPEND = SQL["append"]
 _COMMIT = SQL["commit"]
+_HASH = 16  # bytes, as the statement knows
 _SESSION = 16
 _ASKED, _KEY, _EVENT, _CALL, _RUN, _PIECE, _STREAM, _TEXT = 4, 6, 17, 16, 12, 9, 6, 4
 
@@ -39,7 +45,8 @@ def statement_of(changes: Sequence[Change], clock: Clock | None, basis: Basis) -
     if all(_is_append(change, basis) for change in changes):
         if len(changes) == 1:
             return _APPEND_ONE, [*_append_row(changes[0]), now]
-        return _APPEND, [*zip(*map(_append_row, changes), strict=True), now]
+        if (columns := _append_columns(changes)) is not None:
+            return _APPEND, [*columns, now]
     sessions: list[tuple[Any, ...]] = []
     asked: list[tuple[Any, ...]] = []
     keys: list[tuple[Any, ...]] = []
@@ -113,6 +120,55 @@ def _is_plain(event: Event) -> bool:
         and event.metadata is None
         and event.streamed is None
     )
+
+
+def _append_columns(changes: Sequence[Change]) -> tuple[str | bytes, ...] | None:
+    """A value for each column, of two changes or more. The driver asks of each element of an array whether it is an array
+    itself, which takes it several times longer than to write it. None: a text has a line break, which no text has that was
+    admitted, or a hash another length."""
+    events = [change.events[0] for change in changes]
+    kept = [change.idempotency[0] for change in changes]
+    records = [change.record for change in changes]
+    texts = (
+        "\n".join([record.tenant_id for record in records]),
+        "\n".join([record.session_id for record in records]),
+        b"\n".join(map(encode_record, records)).decode(),
+        b"\n".join([encode_answer(record.answer) for record in kept]).decode(),
+        "\n".join([event.kind for event in events]),
+        "\n".join([event.actor for event in events]),
+        "\n".join([event.run_id or "" for event in events]),
+        b"\n".join([event.body for event in events]).decode(),
+    )
+    if {text.count("\n") for text in texts} != {len(changes) - 1}:
+        return None
+    if {len(record.key_hash) for record in kept} | {len(record.fingerprint) for record in kept} != {_HASH}:
+        return None
+    tenant_ids, session_ids, record_texts, answers, kinds, actors, run_ids, bodies = texts
+    return (
+        tenant_ids,
+        session_ids,
+        _numbers([change.base for change in changes]),
+        _numbers([change.not_after for change in changes]),
+        _numbers([record.updated_at for record in records]),
+        _numbers([record.turns_at for record in records]),
+        record_texts,
+        b"".join([record.key_hash for record in kept]),
+        b"".join([record.fingerprint for record in kept]),
+        answers,
+        _numbers([event.seq for event in events]),
+        _numbers([event.version for event in events]),
+        kinds,
+        _numbers([event.at for event in events]),
+        actors,
+        run_ids,
+        _numbers([event.tokens for event in events]),
+        bodies,
+    )
+
+
+def _numbers(column: list[int | None]) -> str:
+    """The literal of an array: as JSON, but for its braces."""
+    return "{" + _encode(column)[1:-1].decode() + "}"
 
 
 def _append_row(change: Change) -> tuple[Any, ...]:

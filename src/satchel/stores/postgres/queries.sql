@@ -510,20 +510,29 @@ CROSS JOIN LATERAL (
 -- made after that, in the same order: no two batches can wait for each other. Then the clock is read, and what may be applied
 -- is known. Answers with the positions of the changes that were applied, and the server's clock.
 
--- The most frequent one by far: to each session one event without extras and its key, and nothing changes in the session that
--- other indexes hold. $1 to $18: a column for each; $19: the clock (NULL: now).
+-- The most frequent one by far: to two sessions or more one event each without extras and its key, and nothing changes in the
+-- session that other indexes hold. $1 to $18: a column for each, as one value: of texts a line for each, of numbers the literal
+-- of an array, of hashes (key_hash, fingerprint) all their bytes. $19: the clock (NULL: now).
 -- name: append
-WITH held AS MATERIALIZED (
-    SELECT change.*
+WITH change AS (
+    SELECT
+        given.*, substring($8::bytea FROM given.position::integer * 16 - 15 FOR 16) AS key_hash,
+        substring($9::bytea FROM given.position::integer * 16 - 15 FOR 16) AS fingerprint
     FROM
         unnest(
-            $1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[], $8::bytea[],
-            $9::bytea[], $10::text[], $11::bigint[], $12::bigint[], $13::text[], $14::bigint[], $15::text[], $16::text[],
-            $17::bigint[], $18::text[]
-        ) WITH ORDINALITY AS change (
-            tenant_id, session_id, base, not_after, updated_at, turns_at, record, key_hash, fingerprint, answer, seq,
-            version, kind, at, actor, run_id, tokens, body, position
+            string_to_array($1, E'\n'), string_to_array($2, E'\n'), $3::text::bigint[], $4::text::bigint[],
+            $5::text::bigint[], $6::text::bigint[], string_to_array($7, E'\n'), string_to_array($10, E'\n'),
+            $11::text::bigint[], $12::text::bigint[], string_to_array($13, E'\n'), $14::text::bigint[],
+            string_to_array($15, E'\n'), string_to_array($16, E'\n', ''), $17::text::bigint[],
+            string_to_array($18, E'\n')
+        ) WITH ORDINALITY AS given (
+            tenant_id, session_id, base, not_after, updated_at, turns_at, record, answer, seq, version, kind, at, actor,
+            run_id, tokens, body, position
         )
+),
+held AS MATERIALIZED (
+    SELECT change.*
+    FROM change
     JOIN sessions AS session ON session.tenant_id = change.tenant_id AND session.session_id = change.session_id
     WHERE
         session.revision = change.base
