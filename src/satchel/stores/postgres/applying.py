@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from satchel.domain.event import CHAT_FORMAT, Event
+from satchel.domain.event import CHAT_FORMAT
 from satchel.domain.idempotency import encode_answer
 from satchel.domain.record import encode_record
 from satchel.domain.state import Clock
@@ -100,26 +100,18 @@ def _is_append(change: Change, basis: Basis) -> bool:
         return False
     if change.working_memory is not None or change.metadata is not None:
         return False
+    event = change.events[0]
+    if event.refers_to is not None or event.status != "complete" or event.format != CHAT_FORMAT:
+        return False
+    if event.outcome is not None or event.metadata is not None or event.streamed is not None:
+        return False
     before = basis.records.get(change.ref)
+    if before is None or not before.revision == change.base == change.record.revision - 1:
+        return False
     unseen = basis.unseen.get(change.ref)
-    return (
-        before is not None
-        and before.revision == change.base == change.record.revision - 1
-        and has_same_entries(before, change.record)
-        and (unseen is None or unseen.keys == (change.idempotency[0].key_hash,))
-        and _is_plain(change.events[0])
-    )
-
-
-def _is_plain(event: Event) -> bool:
-    return (
-        event.refers_to is None
-        and event.status == "complete"
-        and event.format == CHAT_FORMAT
-        and event.outcome is None
-        and event.metadata is None
-        and event.streamed is None
-    )
+    if unseen is not None and unseen.keys != (change.idempotency[0].key_hash,):
+        return False
+    return has_same_entries(before, change.record)
 
 
 def _append_columns(changes: Sequence[Change]) -> tuple[str | bytes, ...] | None:
@@ -129,21 +121,19 @@ def _append_columns(changes: Sequence[Change]) -> tuple[str | bytes, ...] | None
     events = [change.events[0] for change in changes]
     kept = [change.idempotency[0] for change in changes]
     records = [change.record for change in changes]
+    bodies = [event.body for event in events]
     texts = (
         "\n".join([record.tenant_id for record in records]),
         "\n".join([record.session_id for record in records]),
-        b"\n".join(map(encode_record, records)).decode(),
-        b"\n".join([encode_answer(record.answer) for record in kept]).decode(),
         "\n".join([event.kind for event in events]),
         "\n".join([event.actor for event in events]),
         "\n".join([event.run_id or "" for event in events]),
-        b"\n".join([event.body for event in events]).decode(),
     )
-    if {text.count("\n") for text in texts} != {len(changes) - 1}:
+    if {text.count("\n") for text in texts} != {len(changes) - 1} or [body for body in bodies if b"\n" in body]:
         return None
     if {len(record.key_hash) for record in kept} | {len(record.fingerprint) for record in kept} != {_HASH}:
         return None
-    tenant_ids, session_ids, record_texts, answers, kinds, actors, run_ids, bodies = texts
+    tenant_ids, session_ids, kinds, actors, run_ids = texts
     return (
         tenant_ids,
         session_ids,
@@ -151,10 +141,10 @@ def _append_columns(changes: Sequence[Change]) -> tuple[str | bytes, ...] | None
         _numbers([change.not_after for change in changes]),
         _numbers([record.updated_at for record in records]),
         _numbers([record.turns_at for record in records]),
-        record_texts,
+        _lines(map(encode_record, records)),
         b"".join([record.key_hash for record in kept]),
         b"".join([record.fingerprint for record in kept]),
-        answers,
+        _lines([encode_answer(record.answer) for record in kept]),
         _numbers([event.seq for event in events]),
         _numbers([event.version for event in events]),
         kinds,
@@ -162,8 +152,12 @@ def _append_columns(changes: Sequence[Change]) -> tuple[str | bytes, ...] | None
         actors,
         run_ids,
         _numbers([event.tokens for event in events]),
-        bodies,
+        _lines(bodies),
     )
+
+
+def _lines(texts: Iterable[bytes]) -> str:
+    return b"\n".join(texts).decode()
 
 
 def _numbers(column: list[int | None]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sqlite3
 import time
@@ -116,10 +115,11 @@ class Writer:
     ) -> list[Outcome]:
         with translated(), self.turn() as deadline:
             begin(self.connection, deadline)
-            with contextlib.suppress(_KeyMayBeThere):
+            try:
                 return self._transact(wanted, decide, look=False)
-            begin(self.connection, deadline)
-            return self._transact(wanted, decide, look=True)
+            except _KeyMayBeThere:
+                begin(self.connection, deadline)
+                return self._transact(wanted, decide, look=True)
 
     def _transact(
         self, wanted: Mapping[SessionRef, Want], decide: Callable[[Loaded], Sequence[Change]], *, look: bool
