@@ -160,8 +160,8 @@ MUTANTS = (
     one(
         "a question that expires bounds no commit",
         "src/satchel/commit/fold.py",
-        "instant = record.due_at",
-        "instant = record.turns_at",
+        "self.not_after = due",
+        "self.not_after = record.turns_at",
     ),
     one(
         "idle time counts from who met the expired question",
