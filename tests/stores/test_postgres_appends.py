@@ -11,7 +11,6 @@ import pytest
 from satchel.domain.event import Event
 from satchel.domain.idempotency import Answer, IdempotencyRecord
 from satchel.domain.ids import SessionRef
-from satchel.domain.record import SessionRecord
 from satchel.domain.state import Want
 from satchel.store import Change, Loaded, Outcome
 from satchel.stores.postgres import PostgresStore
@@ -61,13 +60,11 @@ def kept(position: int, length: int = 16) -> IdempotencyRecord:
     )
 
 
-def appended(
-    ref: SessionRef, given: Event, key: IdempotencyRecord, *, after: SessionRecord | None = None, not_after: int | None
-) -> Change:
+def appended(ref: SessionRef, given: Event, key: IdempotencyRecord, *, not_after: int | None) -> Change:
     return Change(
         ref=ref,
         base=7,
-        record=after or record(ref, revision=8, last_seq=1, updated_at=START + 5),
+        record=record(ref, revision=8, last_seq=1, updated_at=START + 5),
         not_after=not_after,
         events=(given,),
         idempotency=(key,),

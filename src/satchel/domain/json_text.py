@@ -41,8 +41,6 @@ def admit(value: object, *, field: str, limits: Limits = DEFAULT_LIMITS) -> tupl
     ``bytes`` and ``str`` are JSON text and are kept as received (line breaks between tokens become spaces); anything else
     is a Python value and is encoded once, compact. Raises InvalidInput with a JSON Pointer to the place.
     """
-    if _is_plain(value, limits):
-        return msgspec.json.encode(value), value
     if isinstance(value, (bytes, bytearray, memoryview, str)):
         return _admit_text(value, field, limits)
     return _admit_value(value, field, limits)
@@ -82,7 +80,9 @@ def _admit_text(text: bytes | bytearray | memoryview | str, field: str, limits: 
 
 
 def _admit_value(value: object, field: str, limits: Limits) -> tuple[bytes, Any]:
-    walk(value, field=field, limits=limits)
+    if _is_plain(value, limits):
+        return msgspec.json.encode(value), value
+    _walk(value, field, limits)
     try:
         return msgspec.json.encode(value), value
     except TypeError:  # a Mapping or a sequence that is no dict, list or tuple
@@ -166,8 +166,11 @@ def _depth(data: bytes) -> int:
 
 def walk(value: object, *, field: str, limits: Limits = DEFAULT_LIMITS) -> None:
     """Refuse what JSON text cannot hold, or may not: types, NaN, surrogates, depth, number of values."""
-    if _is_plain(value, limits):
-        return
+    if not _is_plain(value, limits):
+        _walk(value, field, limits)
+
+
+def _walk(value: object, field: str, limits: Limits) -> None:
     nodes = 0
     # Each entry: the value, its depth, and its place as a chain of (parent place, key).
     stack: list[tuple[object, int, Any]] = [(value, 1, None)]
@@ -197,7 +200,7 @@ def _is_plain(value: object, limits: Limits) -> bool:
     if type(value) is not dict or len(value) >= limits.nodes:
         return False
     for key, inner in value.items():
-        if type(key) is not str or type(inner) is not str or not key.isascii() or not inner.isascii():
+        if type(key) is not str or type(inner) is not str or not (key.isascii() and inner.isascii()):
             return False
     return True
 

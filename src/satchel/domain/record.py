@@ -216,9 +216,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     @property
     def due_at(self) -> int | None:
         """The instant at which time alone changes the session, or its run: before it, a decision on this record holds."""
-        turns = (
-            self.expires_at if self.status == "ACTIVE" else self.erases_at
-        )  # as turns_at: it is asked for all the time
+        turns = self.turns_at
         if self.turn is None:
             return turns
         asked = self.question_expires_at

@@ -93,16 +93,17 @@ class SessionMessages(SessionReading):
         idempotency_key: str | None,
     ) -> AppendMessages:
         access = self._access
-        if len(drafts) == 1:  # nearly always, and a writer waits for each step
-            size, parts = len(drafts[0].body), draft_parts(drafts[0])
-        else:
-            size = sum([len(draft.body) for draft in drafts])
-            parts = tuple([part for draft in drafts for part in draft_parts(draft)])
+        size = sum([len(draft.body) for draft in drafts])
         if size > access.limits.batch:
             raise LimitExceeded(field="messages", size=size, limit=access.limits.batch, setting="limits.batch")
         return AppendMessages(
             **access.common(session_id, idempotency_key, expected_version, attempt),
-            fingerprint=request("append_messages", status, attempt_part(attempt), *parts),
+            fingerprint=request(
+                "append_messages",
+                status,
+                attempt_part(attempt),
+                *[part for draft in drafts for part in draft_parts(draft)],
+            ),
             messages=drafts,
             status=status,
             size=size,
