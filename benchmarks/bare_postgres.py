@@ -85,7 +85,7 @@ class Rows:
 
 
 async def one_by_one(url: str, rows: Rows, *, connections: int) -> float:
-    """Seconds for all rows, each append a statement and a commit; with a pool of ``connections``."""
+    """Seconds for all rows, each append a statement and a commit; ``connections`` writers, each with one of its own."""
     pool = await asyncpg.create_pool(url, min_size=connections, max_size=connections)
     left = iter(rows.appends)
 
@@ -97,6 +97,26 @@ async def one_by_one(url: str, rows: Rows, *, connections: int) -> float:
     await asyncio.gather(*(_warm(pool) for _ in range(connections)))
     began = time.perf_counter()
     await asyncio.gather(*(writer() for _ in range(connections)))
+    took = time.perf_counter() - began
+    await pool.close()
+    return took
+
+
+async def from_pool(url: str, rows: Rows, *, connections: int) -> float:
+    """Seconds for all rows, each append a statement and a commit; a writer for each session, who takes a connection from the
+    driver's pool for each statement and gives it back, as a program does that has more writers than connections."""
+    pool = await asyncpg.create_pool(url, min_size=connections, max_size=connections)
+    by_session: dict[Row, list[Row]] = {}
+    for row in rows.appends:
+        by_session.setdefault(row[:2], []).append(row)
+
+    async def writer(appends: list[Row]) -> None:
+        for row in appends:
+            await pool.execute(_ONE, *row)
+
+    await asyncio.gather(*(_warm(pool) for _ in range(connections)))
+    began = time.perf_counter()
+    await asyncio.gather(*(writer(appends) for appends in by_session.values()))
     took = time.perf_counter() - began
     await pool.close()
     return took

@@ -48,12 +48,37 @@ class Kind(NamedTuple):
     bare: Bare
     serial: float
     together: float
-    pool: float
+    one_each: dict[str, tuple[Writing, float]]  # one statement for each append, on 16 connections
+
+
+Writing = Callable[[str, Any], Awaitable[float]]  # all rows to the database at a URL: seconds
+
+
+def one_each(bare: Bare) -> Writing:
+    """16 writers, each with a connection of its own."""
+    return lambda url, rows: bare.one_by_one(url, rows, connections=16)
+
+
+def from_pool(url: str, rows: Any) -> Awaitable[float]:
+    """As many writers as sessions, who share a pool of 16."""
+    return bare_postgres.from_pool(url, rows, connections=16)
 
 
 KINDS = {
-    "postgres": Kind(lambda: PostgresServer(settings={"max_wal_size": "4GB"}), bare_postgres, 0.6, 0.45, 2.0),
-    "mysql": Kind(lambda: MariadbServer(settings={"innodb_log_file_size": "1G"}), bare_mysql, 0.5, 0.3, 1.5),
+    "postgres": Kind(
+        server=lambda: PostgresServer(settings={"max_wal_size": "4GB"}),
+        bare=bare_postgres,
+        serial=0.6,
+        together=0.45,
+        one_each={"pool": (from_pool, 2.0), "connections": (one_each(bare_postgres), 1.2)},
+    ),
+    "mysql": Kind(
+        server=lambda: MariadbServer(settings={"innodb_log_file_size": "1G"}),
+        bare=bare_mysql,
+        serial=0.5,
+        together=0.3,
+        one_each={"connections": (one_each(bare_mysql), 1.5)},
+    ),
 }
 
 
@@ -94,7 +119,7 @@ async def prepared(databases: Databases, rows: Any = None) -> str:
 async def appends(
     databases: Databases, name: str, *, writers: int, sessions: int, each: int, rounds: int
 ) -> list[Figure]:
-    """Against bare statements: with one writer one for each append, else one for ``writers`` appends, and one each."""
+    """Against bare statements: with one writer one for each append, else one for ``writers`` appends, and one for each."""
     count = writers * each
     kind = KINDS[databases.kind]
 
@@ -111,23 +136,24 @@ async def appends(
     rows = await databases.bare.Rows.read(sample)
     assert len(rows.appends) == count
 
-    def bare(write: Callable[[str], Awaitable[float]]) -> Callable[[], Awaitable[float]]:
+    def bare(write: Writing) -> Callable[[], Awaitable[float]]:
         async def limit() -> float:
             url = await prepared(databases, rows)
-            took = await write(url)
+            took = await write(url, rows)
             databases.drop(url)
             return took / count * 1e6
 
         return limit
 
-    one_each = bare(lambda url: databases.bare.one_by_one(url, rows, connections=16 if writers > 1 else 1))
     if writers == 1:
-        return [compared(name, "µs/append", *await in_turn(ours, one_each, rounds=rounds), reach=kind.serial)]
-    in_one = bare(lambda url: databases.bare.together(url, rows, per_commit=writers))
-    return [
-        compared(name, "µs/append", *await in_turn(ours, in_one, rounds=rounds), reach=kind.together),
-        compared(f"{name}.pool", "µs/append", *await in_turn(ours, one_each, rounds=rounds), reach=kind.pool),
-    ]
+        alone = bare(lambda url, rows: kind.bare.one_by_one(url, rows, connections=1))
+        return [compared(name, "µs/append", *await in_turn(ours, alone, rounds=rounds), reach=kind.serial)]
+    in_one = bare(lambda url, rows: kind.bare.together(url, rows, per_commit=writers))
+    figures = [compared(name, "µs/append", *await in_turn(ours, in_one, rounds=rounds), reach=kind.together)]
+    for how, (write, reach) in kind.one_each.items():
+        times = await in_turn(ours, bare(write), rounds=rounds)
+        figures.append(compared(f"{name}.{how}", "µs/append", *times, reach=reach))
+    return figures
 
 
 async def hot(databases: Databases, *, each: int, rounds: int) -> Figure:

@@ -134,6 +134,12 @@ MUTANTS = (
         "                waiting.answer(self.results[-1])\n",
     ),
     one(
+        "a call that finds its own commit is told of what came after it",
+        "src/satchel/commit/fold.py",
+        "replayed=False), kept.answer, found=True)",
+        "replayed=False), kept.answer)",
+    ),
+    one(
         "the expiry comes before the owner check",
         "src/satchel/commit/fold.py",
         "if record is not None and not record.hidden and may_see(decision.principal, record):",

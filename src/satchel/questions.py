@@ -9,12 +9,11 @@ import msgspec
 
 from satchel.access import Access, request
 from satchel.answered.runs import run_as_answered
-from satchel.commit import Committed
 from satchel.domain.bodies import QuestionAnswered, read_body
 from satchel.domain.clock import SECOND
 from satchel.domain.decisions.questions import AnswerRun, AskQuestion, QuestionMoved
 from satchel.domain.event import Event
-from satchel.domain.ids import SessionRef, checked_id
+from satchel.domain.ids import checked_id
 from satchel.domain.json_text import admit_value, decode, kind_of
 from satchel.domain.limits import Limits
 from satchel.domain.question import APPROVAL, APPROVAL_FORM, PendingQuestion
@@ -72,7 +71,7 @@ async def ask(
         limits=limits,
     )
     done = await access.submit(decision)
-    run = await _told(access, common["ref"], done) if done.replayed else done.value
+    run = await run_as_answered(access, common["ref"], done)
     if len(done.answer.seqs) < 3:
         return Asked(run=run, is_answered=False)
     ref, seq = common["ref"], done.answer.seqs[2]
@@ -81,11 +80,6 @@ async def ask(
     access.checked(ref, page.record)
     text, answer = _answer_in(page.events, seq, session_id=ref.session_id)
     return Asked(run=run, is_answered=True, answer=answer, spelt=spellings((("answer", text),)))
-
-
-async def _told(access: Access, ref: SessionRef, done: Committed[Run]) -> Run:
-    """As it was first answered."""
-    return await run_as_answered(access, ref, done.answer, done.value)
 
 
 def _answer_in(events: Sequence[Event], seq: int, *, session_id: str) -> tuple[bytes, Any]:
@@ -121,7 +115,7 @@ async def give_answer(access: Access, common: dict[str, Any], run_id: str, value
         )
         try:
             done = await access.submit(decision)
-            return await _told(access, common["ref"], done) if done.replayed else done.value
+            return await run_as_answered(access, common["ref"], done)
         except QuestionMoved:  # another question is pending by now
             continue
 

@@ -8,9 +8,9 @@ from typing import TypeVar
 import msgspec
 
 from satchel.access import Access
+from satchel.commit import Committed
 from satchel.domain.bodies import RunStarted, read_body
 from satchel.domain.event import Event, EventKind
-from satchel.domain.idempotency import Answer
 from satchel.domain.ids import SessionRef
 from satchel.domain.json_text import decode
 from satchel.domain.layer import then
@@ -27,10 +27,13 @@ P = TypeVar("P", EventPage, CallPage, RunPage)
 
 
 async def memory_as_answered(
-    access: Access, ref: SessionRef, answer: Answer, now: WorkingMemory, attempt: Attempt | None
+    access: Access, ref: SessionRef, done: Committed[WorkingMemory], attempt: Attempt | None
 ) -> WorkingMemory:
-    """What the call that ``answer`` was given to saw: the memory at its version, for a run with a layer under that. ``now``
-    is the memory of today, with the version at which it last changed. Raises StoreCorrupt, SessionDeleted."""
+    """The memory as it was after the commit, for a run with a layer under that; also when the commit was found again later:
+    then the value is the memory of today, with the version at which it last changed. Raises StoreCorrupt, SessionDeleted."""
+    now, answer = done.value, done.answer
+    if not done.found:
+        return now
     if attempt is None and now.version <= answer.version:
         return msgspec.structs.replace(now, version=answer.version)
     memory, changed_at = WorkingMemory(), 0
@@ -38,9 +41,9 @@ async def memory_as_answered(
         memory, changed_at = _changed(memory, event, ref), event.version
     holder = None if attempt is None else await _holder(access, ref, attempt)
     if holder is None or holder.memory != "run":
-        return _shown(memory, answer.version)
+        return _shown(memory, answer.version, replayed=done.replayed)
     layer, layer_at = await layer_until(access, ref, holder, answer.version)
-    return _shown(layer.apply(memory), max(changed_at, layer_at))
+    return _shown(layer.apply(memory), max(changed_at, layer_at), replayed=done.replayed)
 
 
 async def layer_until(access: Access, ref: SessionRef, holder: RunRow, version: int) -> tuple[MemoryPatch, int]:
@@ -113,5 +116,5 @@ def _corrupt(event: Event, ref: SessionRef) -> StoreCorrupt:
     return StoreCorrupt(f"event {event.seq} of session {ref.session_id}")
 
 
-def _shown(memory: WorkingMemory, version: int) -> WorkingMemory:
-    return memory_from(stored_memory(memory, limits=WRITTEN_HERE), version=version, replayed=True)
+def _shown(memory: WorkingMemory, version: int, *, replayed: bool) -> WorkingMemory:
+    return memory_from(stored_memory(memory, limits=WRITTEN_HERE), version=version, replayed=replayed)

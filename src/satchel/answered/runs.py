@@ -6,6 +6,7 @@ import msgspec
 
 from satchel.access import Access
 from satchel.answered.memory import PAGE, events_until, layer_until, whole
+from satchel.commit import Committed
 from satchel.domain.bodies import QuestionAsked, RunStep, read_body
 from satchel.domain.clock import parse_rfc3339
 from satchel.domain.decisions.runs import as_first_answered
@@ -18,14 +19,17 @@ from satchel.domain.run import TERMINAL, Run, RunRow, Usage
 _encode = msgspec.json.Encoder().encode
 
 
-async def run_as_answered(access: Access, ref: SessionRef, answer: Answer, now: Run) -> Run:
-    """What the call that ``answer`` was given to saw. ``now`` is the run of today, under the status of then. Raises
-    StoreCorrupt, SessionDeleted."""
+async def run_as_answered(access: Access, ref: SessionRef, done: Committed[Run]) -> Run:
+    """The run as it was after the commit, also when that was found again later: then the value is the run of today, under the
+    status of then. Raises StoreCorrupt, SessionDeleted."""
+    now, answer = done.value, done.answer
+    if not done.found:
+        return now
     page = whole(await access.store.runs(ref, run_id=now.run_id, limit=1), ref)
     if not page.runs or page.runs[0].version <= answer.version:  # nothing changed since
         return now
     row = await _then(access, ref, page.runs[0], answer)
-    return Run.from_row(row, session_id=ref.session_id, version=answer.version, replayed=True)
+    return Run.from_row(row, session_id=ref.session_id, version=answer.version, replayed=done.replayed)
 
 
 async def _then(access: Access, ref: SessionRef, row: RunRow, answer: Answer) -> RunRow:

@@ -86,12 +86,12 @@ class Fold:
         if isinstance(decided, Effect):
             self._lay(decided)
             self._remember(decision, decided.answer)
-            return Committed(decision.view(state, decided.answer, replayed=False), decided.answer, False)
+            return Committed(decision.view(state, decided.answer, replayed=False), decided.answer)
         if not decided.replayed and decision.caller_key and state.existing.status != "DELETED":
             self._remember(decision, decided.answer)
         replayed = decided.replayed and decided.answer not in unsettled  # or this very call finds itself
         view = decision.view(state, decided.answer, replayed=replayed)
-        return Committed(view, decided.answer, replayed)
+        return Committed(view, decided.answer, replayed=replayed, found=decided.replayed)
 
     def _landed(self, decision: Decision[Any], unsettled: Sequence[Answer]) -> Committed[Any] | None:
         """What the store could not tell of: the former attempt is there. Nothing that came after it, a deletion in the same
@@ -100,7 +100,7 @@ class Fold:
         if kept is None or kept.answer not in unsettled:
             return None
         try:
-            return Committed(decision.view(self.state, kept.answer, replayed=False), kept.answer, False)
+            return Committed(decision.view(self.state, kept.answer, replayed=False), kept.answer, found=True)
         except NotFound:  # its rows are erased by now
             return None
 

@@ -21,11 +21,16 @@ PATIENCE = 10.0  # seconds of STALE before a caller hears StoreBusy
 
 
 class Committed(msgspec.Struct, Generic[V], frozen=True, gc=False):
-    """A decision's answer: what its caller is given, what the commit fixed, and whether it was answered before."""
+    """A decision's answer: what its caller is given, what the commit fixed, and whether it was answered before.
+
+    ``found``: it was found again, as of a replay, or of a call of whose first try the store could not tell. Then what ``value``
+    took from the session's rows may be of later.
+    """
 
     value: V
     answer: Answer
-    replayed: bool
+    replayed: bool = False
+    found: bool = False
 
 
 class Apart(IntEnum):

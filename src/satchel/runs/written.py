@@ -10,7 +10,4 @@ from satchel.domain.run import Run
 
 async def run_written(access: Access, decision: Decision[Run]) -> Run:
     """The run after this decision; of one that is repeated, as it was first answered."""
-    done = await access.submit(decision)
-    if not done.replayed:
-        return done.value
-    return await run_as_answered(access, decision.ref, done.answer, done.value)
+    return await run_as_answered(access, decision.ref, await access.submit(decision))

@@ -87,6 +87,4 @@ class SessionMemory(SessionReading):
 
     async def _memory_written(self, decision: MemoryDecision) -> WorkingMemory:
         done = await self._access.submit(decision)
-        if not done.replayed:
-            return done.value
-        return await memory_as_answered(self._access, decision.ref, done.answer, done.value, decision.attempt)
+        return await memory_as_answered(self._access, decision.ref, done, decision.attempt)

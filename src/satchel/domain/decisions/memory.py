@@ -94,14 +94,14 @@ class MemoryDecision(Decision[WorkingMemory], frozen=True, kw_only=True):
         return edit.finish(edit.answer())
 
     def view(self, state: SessionState, answer: Answer, *, replayed: bool) -> WorkingMemory:
-        if replayed and state.existing.status == "DELETED":  # it went in the commit of the deletion
+        if state.existing.status == "DELETED":  # it went in the commit of the deletion
             raise SessionDeleted(self.ref.session_id)
         row = self.layered_run(state)
         if row is not None:
             changed_at = state.existing.changed.working_memory
             return layered(memory_from(state.working_memory, version=changed_at, replayed=replayed), row)
-        # A replay shows the memory as it is now, under the version of that.
-        version = state.existing.changed.working_memory if replayed else answer.version
+        # What is found again shows the memory as it is now, under the version of that.
+        version = max(state.existing.changed.working_memory, answer.version)
         return memory_from(state.working_memory, version=version, replayed=replayed)
 
 
