@@ -101,14 +101,15 @@ async def measure(chosen: dict[str, Group]) -> list[Figure]:
 
 
 def show(figures: list[Figure]) -> None:
-    print(f"{'figure':<28}{'satchel':>12}{'limit':>12}{'ratio':>8}{'reach':>8}   unit")
+    width = max(len(figure.name) for figure in figures) + 2
+    print(f"{'figure':<{width}}{'satchel':>12}{'limit':>12}{'ratio':>8}{'reach':>8}   unit")
     for figure in figures:
         limit = figure.limit if figure.limit is not None else figure.bound
         ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
         reach = f"≥ {figure.reach:.2f}" if figure.reach is not None else "≤"
         mark = "" if figure.is_reached else "   BELOW ITS REACH"
         print(
-            f"{figure.name:<28}{figure.satchel:>12,.1f}{limit or 0:>12,.1f}{ratio:>8}{reach:>8}   {figure.unit}{mark}"
+            f"{figure.name:<{width}}{figure.satchel:>12,.1f}{limit or 0:>12,.1f}{ratio:>8}{reach:>8}   {figure.unit}{mark}"
         )
 
 

@@ -99,8 +99,8 @@ class UnknownSqlite(StoreFactory):
         return self.make_store(clock, folder)
 
 
-# What wraps is the same over every store: over SQLite, where each test has files of its own, most of it is left to
-# `make test-full`.
+# What no other writer meets is left to `make test-full`; so is most of what wraps SQLite, where each test has files of its own:
+# it is the same over every store.
 OVER_SQLITE = (IdempotencySuite, RunSuite, OwnRunSuite, VersionSuite)
 
 for factory, suites in (
@@ -111,5 +111,6 @@ for factory, suites in (
 ):
     for suite in suites:
         for name, made in bound_to(factory, (suite,)).items():
-            is_long = factory in (YieldingSqlite, UnknownSqlite) and suite not in OVER_SQLITE
+            over_sqlite = factory in (YieldingSqlite, UnknownSqlite)
+            is_long = suite not in (OVER_SQLITE if over_sqlite else WHERE_WRITERS_MEET)
             globals()[f"{name}On{factory.__name__}"] = pytest.mark.full(made) if is_long else made

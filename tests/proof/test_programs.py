@@ -47,7 +47,7 @@ def test_a_short_history_of_two_processes_is_linearisable() -> None:
 
 @pytest.mark.slow
 def test_a_short_storm_leaves_nothing_undone() -> None:
-    report = run(PROGRAMS["chaos"], "sqlite", bounds={"runs": 150, "faults": 5, "concurrency": 4})
+    report = run(PROGRAMS["chaos"], "sqlite", bounds={"runs": 60, "faults": 5, "concurrency": 4})
     assert report.faults == []
     assert report.figures["kills"] >= 1  # type: ignore[operator]  # it is a count
     assert report.figures["stops"] >= 1  # type: ignore[operator]  # it is a count

@@ -19,7 +19,7 @@ class MemoryMachine(Machine):
 
 @pytest.mark.timeout(600)
 def test_the_memory_store_agrees_with_the_model() -> None:
-    run_state_machine_as_test(MemoryMachine, settings=settings_for(90, 50))
+    run_state_machine_as_test(MemoryMachine, settings=settings_for(40, 50))
 
 
 @pytest.mark.full

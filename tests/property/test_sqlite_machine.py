@@ -28,7 +28,7 @@ class SqliteMachine(Machine):
 
 @pytest.mark.timeout(600)
 def test_the_sqlite_store_agrees_with_the_model() -> None:
-    run_state_machine_as_test(SqliteMachine, settings=settings_for(60, 40))
+    run_state_machine_as_test(SqliteMachine, settings=settings_for(30, 40))
 
 
 @pytest.mark.full
