@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from satchel.cli.ending import leave_stuck_threads
 from satchel.errors import ExtraMissing
 
 EXTRA = ("cyclopts", "rich")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; what comes back is the exit code. ``arguments`` without the program's name; None: the process's own."""
+    """Run one command; what comes back is the exit code. ``arguments`` without the program's name; None: the process's own,
+    which is ended here where an agent's code never would."""
     try:
         from satchel.cli.running import run
     except ModuleNotFoundError as missing:
@@ -21,4 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    return run(sys.argv[1:] if arguments is None else arguments)
+    if arguments is not None:
+        return run(arguments)
+    code = run(sys.argv[1:])
+    leave_stuck_threads(code)
+    return code

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from satchel.cli import flags, output
+from satchel.cli.ending import leave_stuck_threads
+from satchel.cli.exit_codes import ExitCode
 from satchel.cli.failures import FlagRefused, StoreNotShared
 from satchel.cli.store import made_sentence, new_file, run_async, without_password
 from satchel.cli.typed import is_typed
 from satchel.cli.variables import warn_of_unknown
-from satchel.cli.working import leave_stuck_threads, load_agents
+from satchel.cli.working import load_agents
 from satchel.errors import ExtraMissing
 from satchel.http.settings import Settings, load_settings, shown
 from satchel.worker import Served
@@ -54,7 +56,6 @@ def serve_http(
         _serve_by_several(settings, chosen, agents)
         return
     run_async(_serve(settings, agents, _announcer(settings, agents, chosen)))
-    leave_stuck_threads()
 
 
 def _loaded(given: flags.ServersSettings) -> Settings:
@@ -163,7 +164,7 @@ def _one_of_several(settings: Settings, listener: socket.socket, chosen: _Chosen
 
     log_to_stderr(texts=settings.server.log_texts)
     run_async(_serve(settings, _agents(settings, chosen), lambda *_: ready.set(), listener))
-    leave_stuck_threads()
+    leave_stuck_threads(ExitCode.OK)
 
 
 def ready_line(address: str, key_file: Path | None, message: str, *, agent: str | None) -> str:

@@ -19,7 +19,7 @@ from satchel.cli.store import new_file, run_async, say_made
 from satchel.cli.variables import warn_of_unknown
 from satchel.cli.visible import lines_kept
 from satchel.traces import Exporter, traces_to
-from satchel.worker import Served, Worker, is_code_left, load_agent
+from satchel.worker import Served, Worker, load_agent
 from satchel.worker.heap import settle_heap
 from satchel.worker.options import check_options
 
@@ -48,7 +48,6 @@ def serve_agents(
     warn_of_unknown(lambda sentence: output.say(f"satchel: {sentence}"))
     log_to_stderr()
     run_async(_serve(store, agents, traces or "off", concurrency=concurrency, lease=lease, grace=grace))
-    leave_stuck_threads()
 
 
 def load_agents(written: Sequence[str]) -> dict[str, Served]:
@@ -106,11 +105,3 @@ def log_to_stderr() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_Visible("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-
-
-def leave_stuck_threads() -> None:
-    """A tool that never returns would keep Python from ending, and its run is somebody else's by now."""
-    if is_code_left():
-        output.flush()
-        sys.stderr.flush()
-        os._exit(ExitCode.OK)

@@ -55,14 +55,8 @@ def chat(
     url = _own_store(create=not is_resumed) if store is None else store
     from satchel.cli.chat.partner import partner  # loaded here: no other command needs it, or what it loads
 
-    try:
-        with partner(agent=agent, model=model, instructions=instructions) as other:
-            code = _converse(url, other, tenant, user, back, is_resumed=is_resumed, session_id=session, json=json)
-    except KeyboardInterrupt:
-        _leave_stuck_threads(ExitCode.INTERRUPTED)
-        raise
-    _leave_stuck_threads(code)
-    return code
+    with partner(agent=agent, model=model, instructions=instructions) as other:
+        return _converse(url, other, tenant, user, back, is_resumed=is_resumed, session_id=session, json=json)
 
 
 def _converse(
@@ -154,13 +148,3 @@ def _own_store(*, create: bool) -> str:
     elif not path.exists():
         raise StoreMissing(str(path))
     return f"sqlite:///{path}"
-
-
-def _leave_stuck_threads(code: ExitCode) -> None:
-    """A tool that never returns would keep Python from ending."""
-    from satchel.worker import is_code_left
-
-    if is_code_left():
-        output.flush()
-        sys.stderr.flush()
-        os._exit(code)
